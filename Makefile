@@ -1,0 +1,43 @@
+# Two targets do everything on a machine with only Python 3.11 or newer and pip.
+#   make train   installs into .venv and trains the default agent
+#   make test    installs with the test extras, then lint, types and tests
+# ARGS goes to `byol-explore train` or to pytest: make train ARGS="--seed 1"
+
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: train test test-slow lint types benchmark clean
+
+train: .venv/installed
+	$(BIN)/byol-explore train $(ARGS)
+
+test: .venv/installed-test lint types
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-slow: .venv/installed-test
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: .venv/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/installed-test
+	$(BIN)/basedpyright
+
+benchmark: .venv/installed
+	$(BIN)/python benchmarks/throughput.py $(ARGS)
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -e . -c constraints.txt
+	touch $@
+
+.venv/installed-test: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[test]" -c constraints.txt
+	touch $@
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,30 @@
+"""The stateless recurrent agent: an actor's networks and a memory in, actions and a memory out."""
+
+import jax
+
+from byol_explore.networks.assembly import Actor
+from byol_explore.ops import policies
+from byol_explore.types import Action, Array, Memory, Policy, TimeStep
+
+
+def perceive(actor: Actor, memory: Memory, timestep: TimeStep) -> tuple[Memory, Policy]:
+    """Take in a batch of observations; the memory still holds the action that led here."""
+    arguments = (timestep.observation, memory.action, timestep.reward, timestep.is_first)
+    core = actor.representation.step(memory.core, *arguments)
+    world = () if actor.world is None else actor.world.step(memory.world, *arguments)
+    policy = actor.policy(actor.representation.core.belief(core))
+    return Memory(core, world, memory.action, timestep.reward), policy
+
+
+def act(
+    actor: Actor, memory: Memory, timestep: TimeStep, key: Array, *, greedy: bool = False
+) -> tuple[Memory, Policy, Action]:
+    """Perceive, then choose an action for each environment of the batch."""
+    memory, policy = perceive(actor, memory, timestep)
+    action = policies.mode(policy) if greedy else policies.sample(policy, key)
+    return memory._replace(action=action), policy, action
+
+
+def log_prob(policy: Policy, action: Action) -> Array:
+    """log pi(a) for a [T, B] grid of policies and actions."""
+    return jax.vmap(jax.vmap(policies.log_prob))(policy, action)

@@ -1,0 +1,287 @@
+"""The whole configuration: frozen dataclasses that are at once config file, command line and its help."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from byol_explore.errors import UserError, unknown
+
+METHODS = ("byol-explore", "rnd", "icm", "none")
+REGIMES = ("mixed", "intrinsic", "extrinsic")
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Sizes of the networks."""
+
+    encoder: str = "auto"
+    """Observation encoder: grid, vector, atari, hard-eight, or auto for the one that fits."""
+    encoder_hidden: tuple[int, ...] = (128,)
+    """Hidden layers of the grid and vector encoders."""
+    cell_size: int = 8
+    """Numbers per cell that the grid encoder looks up."""
+    embedding_size: int = 64
+    """N, the size of f(o)."""
+    core: str = "gru"
+    """Recurrent core: gru or lstm."""
+    belief_size: int = 64
+    """M, the size of b."""
+    policy_hidden: tuple[int, ...] = (128,)
+    """Hidden layers of the policy head."""
+    value_hidden: tuple[int, ...] = (128,)
+    """Hidden layers of the value head."""
+    predictor_hidden: tuple[int, ...] = (128,)
+    """Hidden layers of the curiosity's predictor."""
+    action_size: int = 32
+    """Size of an action's embedding."""
+    action_bins: int = 9
+    """Bins per continuous action dimension where an action is an input."""
+
+
+@dataclass(frozen=True)
+class CuriosityConfig:
+    """The world model, its uncertainty and the reward made from it."""
+
+    horizon: int = 5
+    """K, how many steps ahead the world model predicts."""
+    target_decay: float = 0.99
+    """alpha of the target network's moving average; 1 is the fixed-targets ablation."""
+    share: bool = True
+    """Whether curiosity and policy share encoder and closed-loop core."""
+    prioritize: bool | None = None
+    """Clip rewards below their running mean; None is the paper's choice: byol-explore yes, rnd and icm no."""
+    mixing: float = 0.1
+    """lambda, the weight of the intrinsic reward in the mixed regime."""
+    loss_weight: float = 1.0
+    """Weight of the curiosity's loss beside the agent's."""
+    normalizer_decay: float = 0.99
+    """Decay of the intrinsic reward's running statistics."""
+    embedding_size: int | None = None
+    """Width of an encoder of the curiosity's own (rnd, or without sharing); None is the policy's width."""
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """The reinforcement learner: V-MPO, V-trace, PopArt."""
+
+    gamma: float = 0.99
+    """Discount factor."""
+    top_fraction: float = 0.5
+    """Share of the samples, best advantages first, that the policy learns from."""
+    target_period: int = 10
+    """Learner steps between refreshes of the target policy, which acts."""
+    temperature: float = 0.1
+    """eta, V-MPO's temperature at the start."""
+    temperature_epsilon: float = 0.1
+    """eps_eta, its constraint."""
+    kl_categorical: float = 0.1
+    """alpha of discrete actions at the start."""
+    kl_categorical_epsilon: float = 0.01
+    """Its KL constraint."""
+    kl_mean: float = 1.0
+    """alpha of Gaussian means at the start."""
+    kl_mean_epsilon: float = 0.001
+    """Its KL constraint, per dimension."""
+    kl_covariance: float = 1.0
+    """alpha of Gaussian variances at the start."""
+    kl_covariance_epsilon: float = 0.0001
+    """Its KL constraint, per dimension."""
+    value_weight: float = 0.5
+    """Weight of the value loss."""
+    entropy_weight: float = 0.0
+    """Weight of the entropy bonus."""
+    popart_step: float = 0.01
+    """Step size of PopArt's statistics."""
+    popart_min_scale: float = 1e-4
+    """Smallest standard deviation that PopArt divides by."""
+    extrinsic_scale_step: float = 0.01
+    """Step size of the extrinsic reward's running root mean square."""
+    intrinsic_scale_step: float = 0.0
+    """The same for the intrinsic reward after its normaliser; 0 leaves it as it is."""
+    min_reward_scale: float = 1e-2
+    """Smallest reward scale that is divided by."""
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """Adam, for the networks and for the dual variables."""
+
+    learning_rate: float = 1e-3
+    """For the networks."""
+    dual_learning_rate: float = 1e-2
+    """For V-MPO's temperature and KL multipliers."""
+    b1: float = 0.9
+    """Adam's first decay."""
+    b2: float = 0.999
+    """Adam's second decay."""
+    max_gradient_norm: float = 0.0
+    """Clip the global norm of the gradient; 0 never clips."""
+
+
+@dataclass(frozen=True)
+class RuntimeConfig:
+    """How acting and learning are laid out."""
+
+    num_envs: int = 160
+    """Environments stepped at once."""
+    batch_size: int = 16
+    """B, sequences per learner step; must divide num_envs."""
+    sequence_length: int = 33
+    """T, observations per sequence: T - 1 transitions."""
+    rollouts_per_dispatch: int = 5
+    """Acting and learning rounds per call of the compiled program."""
+    devices: int = 0
+    """Devices to spread the batch over; 0 takes all, and one per core on a CPU."""
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """What a run writes, and when."""
+
+    log_every: int = 100_000
+    """Environment steps between lines of metrics.jsonl."""
+    checkpoint_every: int = 500_000
+    """Environment steps between checkpoints."""
+    window: int = 200
+    """Episodes that success and return are averaged over."""
+    tensorboard: bool = False
+    """Also write TensorBoard events (extra: tensorboard)."""
+    wandb: bool = False
+    """Also write to Weights & Biases, offline unless WANDB_MODE says otherwise (extra: wandb)."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """One training run."""
+
+    preset: str = "grid"
+    """Named settings to start from; `byol-explore presets` lists them."""
+    env: str = "rooms-6"
+    """Environment, or several with commas for one agent that learns them all; `byol-explore envs` lists them."""
+    method: str = "byol-explore"
+    """Curiosity: byol-explore, rnd, icm or none (pure RL)."""
+    regime: str = "mixed"
+    """Reward: mixed (extrinsic + lambda intrinsic), intrinsic, or extrinsic."""
+    ablation: str = "none"
+    """Named change of the method: fixed-targets, horizon-1, no-clipping, no-sharing, prioritized, none."""
+    seed: int = 0
+    """Runs with the same seed on the same machine are equal bit for bit."""
+    steps: int = 4_000_000
+    """Environment steps to train for, over all environments."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    curiosity: CuriosityConfig = field(default_factory=CuriosityConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+
+    @property
+    def env_ids(self) -> list[str]:
+        return [name.strip() for name in self.env.split(",")]
+
+    @property
+    def steps_per_rollout(self) -> int:
+        return self.runtime.num_envs * (self.runtime.sequence_length - 1)
+
+    @property
+    def steps_per_dispatch(self) -> int:
+        return self.steps_per_rollout * self.runtime.rollouts_per_dispatch
+
+    @property
+    def updates_per_rollout(self) -> int:
+        return self.runtime.num_envs // self.runtime.batch_size
+
+    @property
+    def prioritize(self) -> bool:
+        """Whether intrinsic rewards are clipped: as set, or as the paper has it for the method."""
+        setting = self.curiosity.prioritize
+        return self.method == "byol-explore" if setting is None else setting
+
+    def validate(self) -> "Config":
+        """Itself, or a UserError that names the first wrong value and what is accepted."""
+        from byol_explore.presets import PRESETS
+
+        if self.preset not in PRESETS:
+            raise unknown("preset", self.preset, list(PRESETS))
+        if self.method not in METHODS:
+            raise unknown("method", self.method, list(METHODS))
+        if self.regime not in REGIMES:
+            raise unknown("regime", self.regime, list(REGIMES))
+        if self.method == "none" and self.regime == "intrinsic":
+            raise UserError("method 'none' has no intrinsic reward: choose another method or regime extrinsic")
+        _check_numbers(self)
+        runtime, transitions = self.runtime, self.runtime.sequence_length - 1
+        if self.curiosity.horizon > transitions:
+            raise UserError(
+                f"curiosity.horizon {self.curiosity.horizon} does not fit a sequence of {transitions} transitions "
+                f"(runtime.sequence_length {runtime.sequence_length}): choose 1 to {transitions}"
+            )
+        if runtime.num_envs % runtime.batch_size:
+            raise UserError(
+                f"runtime.batch_size {runtime.batch_size} does not divide runtime.num_envs {runtime.num_envs}"
+            )
+        tasks = len(self.env_ids)
+        if runtime.batch_size % tasks:
+            raise UserError(f"{tasks} tasks cannot share a batch of {runtime.batch_size} evenly: set runtime.batch_size")
+        return self
+
+
+_POSITIVE = {
+    "steps", "embedding_size", "belief_size", "cell_size", "action_size", "action_bins", "horizon", "target_period",
+    "temperature", "learning_rate", "num_envs", "batch_size", "rollouts_per_dispatch", "log_every",
+    "checkpoint_every", "window", "min_reward_scale", "popart_min_scale",
+}  # fmt: skip
+_FRACTIONS = {"target_decay", "normalizer_decay", "gamma", "top_fraction", "popart_step", "b1", "b2",
+              "extrinsic_scale_step", "intrinsic_scale_step"}  # fmt: skip
+
+
+def _check_numbers(config: Any, prefix: str = "") -> None:
+    for item in dataclasses.fields(config):
+        value, name = getattr(config, item.name), prefix + item.name
+        if dataclasses.is_dataclass(value):
+            _check_numbers(value, name + ".")
+        elif isinstance(value, tuple):
+            if any(size < 1 for size in value):
+                raise UserError(f"{name} is {value}: sizes must be at least 1")
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        elif value != value or value in (float("inf"), float("-inf")):
+            raise UserError(f"{name} is {value}: it must be finite")
+        elif item.name in _POSITIVE and value <= 0:
+            raise UserError(f"{name} is {value}: it must be positive")
+        elif item.name in _FRACTIONS and not 0 <= value <= 1:
+            raise UserError(f"{name} is {value}: it must lie between 0 and 1")
+        elif item.name == "sequence_length" and value < 2:
+            raise UserError(f"{name} is {value}: a sequence needs at least 2 observations")
+        elif value < 0:
+            raise UserError(f"{name} is {value}: it must not be negative")
+    if isinstance(config, AgentConfig) and config.top_fraction == 0:
+        raise UserError("agent.top_fraction is 0: nothing would be learned; choose a value above 0, up to 1")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """As plain data, for config.json."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(data: dict[str, Any], kind: type = Config) -> Any:
+    """The configuration that `to_dict` wrote."""
+    values: dict[str, Any] = {}
+    known = {item.name: item for item in dataclasses.fields(kind)}
+    for name, value in data.items():
+        if name not in known:
+            raise unknown("configuration field", name, list(known))
+        default = known[name].default_factory
+        if isinstance(value, dict) and default is not dataclasses.MISSING:
+            value = from_dict(value, default)  # pyright: ignore[reportArgumentType]
+        values[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values)
+
+
+def default_run_dir(config: Config) -> Path:
+    """runs/<environment>/<method>[-<ablation>]-seed<seed>."""
+    variant = config.method if config.ablation == "none" else f"{config.method}-{config.ablation}"
+    if config.regime != "mixed":
+        variant += f"-{config.regime}"
+    return Path("runs") / config.env.replace(",", "+") / f"{variant}-seed{config.seed}"

@@ -1,0 +1,1 @@
+"""Curiosity: four methods on one protocol, and the reward made of their uncertainty."""

@@ -1,0 +1,36 @@
+"""The protocol that BYOL-Explore and its baselines share."""
+
+from typing import NamedTuple, Protocol
+
+import equinox as eqx
+
+from byol_explore.networks.assembly import View
+from byol_explore.types import Array, PyTree, Trajectory
+
+
+class CuriosityOutput(NamedTuple):
+    """What a method says of a batch of sequences."""
+
+    loss: Array  # [] to be minimised
+    uncertainty: Array  # [T-1, B] raw, of each transition; no gradient flows through it
+    metrics: dict[str, Array]
+
+
+class Curiosity(Protocol):
+    """A method's trainable part, an Equinox module.
+
+    It reads the world through a representation: the policy's own when shared, else a second one. `encoder` is
+    that representation's encoder, `fresh` a random draw of the same shape.
+    """
+
+    def initial_target(self, encoder: eqx.Module, fresh: eqx.Module) -> PyTree:
+        """What predictions are compared with and gradients do not train."""
+        ...
+
+    def __call__(self, target: PyTree, view: View, trajectory: Trajectory) -> CuriosityOutput:
+        """Loss and uncertainty of a batch of sequences."""
+        ...
+
+    def update_target(self, target: PyTree, encoder: eqx.Module) -> PyTree:
+        """The target after a learner step."""
+        ...

@@ -1,0 +1,83 @@
+"""BYOL-Explore: multi-step prediction of bootstrapped latents (section 3.2). Read it beside the paper."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from byol_explore.config import CuriosityConfig, NetworkConfig
+from byol_explore.curiosity.base import CuriosityOutput
+from byol_explore.envs.base import ActionSpec
+from byol_explore.networks.actions import ActionEmbedding
+from byol_explore.networks.assembly import View
+from byol_explore.networks.cores import CORES, Core, open_loop
+from byol_explore.networks.layers import MLP, Linear
+from byol_explore.ops import latent, moments, windows
+from byol_explore.types import Action, Array, PyTree, Trajectory
+
+
+class BYOLExplore(eqx.Module):
+    """Open-loop core h_o and predictor g; the encoder and the closed-loop core come with the view."""
+
+    core: Core
+    action: ActionEmbedding
+    project_action: Linear
+    predictor: MLP
+    horizon: int = eqx.field(static=True)
+    target_decay: float = eqx.field(static=True)
+
+    def __init__(
+        self, network: NetworkConfig, curiosity: CuriosityConfig, spec: ActionSpec, embedding_size: int, key: Array
+    ) -> None:
+        core, action, project, predictor = jax.random.split(key, 4)
+        self.core = CORES[network.core](network.belief_size, core)
+        self.action = ActionEmbedding(spec, network.action_size, action, bins=network.action_bins)
+        self.project_action = Linear(network.action_size, self.core.gates, project)
+        self.predictor = MLP(network.belief_size, network.predictor_hidden, embedding_size, predictor)
+        self.horizon = curiosity.horizon
+        self.target_decay = curiosity.target_decay
+
+    def initial_target(self, encoder: eqx.Module, fresh: eqx.Module) -> eqx.Module:
+        """phi starts equal to theta; fixed targets (alpha = 1) are a random draw of their own."""
+        return fresh if self.target_decay == 1.0 else jax.tree.map(jnp.copy, encoder)
+
+    def update_target(self, target: eqx.Module, encoder: eqx.Module) -> eqx.Module:
+        """phi <- alpha phi + (1 - alpha) theta (section 3.2 ii)."""
+        return target if self.target_decay == 1.0 else latent.ema(target, encoder, self.target_decay)
+
+    def __call__(self, target: eqx.Module, view: View, trajectory: Trajectory) -> CuriosityOutput:
+        losses = self.prediction_losses(target, view, trajectory)  # [S, B, K]
+        validity = jax.vmap(windows.window_validity, (1, None), 1)(trajectory.is_first, self.horizon)
+        start_loss, start_valid = jax.vmap(windows.mean_over_horizon, 1, 1)(losses, validity)
+        uncertainty = jax.vmap(windows.sum_over_landings, 1, 1)(jax.lax.stop_gradient(losses), validity)
+        by_horizon = jax.vmap(moments.masked_mean, 2)(losses, validity)
+        return CuriosityOutput(
+            loss=moments.masked_mean(start_loss, start_valid),
+            uncertainty=uncertainty,
+            metrics={"prediction_error": by_horizon},
+        )
+
+    def prediction_losses(self, target: eqx.Module, view: View, trajectory: Trajectory) -> Array:
+        """loss(t, k) of every start and horizon, [S, B, K]; zero where the window leaves the sequence."""
+        starts = trajectory.reward.shape[0]
+        beliefs = self.simulate(jax.tree.map(lambda x: x[:-1], view.state), trajectory.action)
+        predictions = self.predictor(jnp.concatenate(beliefs))
+        targets = encode(target, trajectory.observation)
+        landed = jnp.concatenate([targets[k:] for k in range(1, self.horizon + 1)])
+        losses = latent.cosine_distance(predictions, landed)
+        ends = [sum(starts - j for j in range(k)) for k in range(1, self.horizon)]
+        per_horizon = jnp.split(losses, ends)
+        padded = [jnp.pad(loss, ((0, starts - loss.shape[0]), (0, 0))) for loss in per_horizon]
+        return jnp.stack(padded, axis=-1)
+
+    def simulate(self, state: PyTree, action: Action) -> list[Array]:
+        """b_{t,k} for k = 1..K from every start (section 3.2 i)."""
+        projected = self.action(action, None, self.project_action)
+        return open_loop(self.core, projected, state, self.horizon)
+
+
+def encode(encoder: eqx.Module, observation: PyTree) -> Array:
+    """Embeddings [T, B, N] of all observations in one call, out of gradients' reach."""
+    lead = jax.tree.leaves(observation)[0].shape[:2]
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), observation)
+    embedding = encoder(flat)  # pyright: ignore[reportCallIssue]
+    return jax.lax.stop_gradient(embedding.reshape(*lead, -1))

@@ -1,0 +1,32 @@
+"""Random network distillation (Burda et al., 2019) as appendix B describes it."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from byol_explore.curiosity.base import CuriosityOutput
+from byol_explore.networks.assembly import View
+from byol_explore.ops import latent
+from byol_explore.types import Trajectory
+
+
+class RND(eqx.Module):
+    """A predictor regresses a fixed random encoder; a transition's uncertainty is the error at o_{t+1}."""
+
+    predictor: eqx.Module
+
+    def initial_target(self, encoder: eqx.Module, fresh: eqx.Module) -> eqx.Module:
+        return fresh
+
+    def update_target(self, target: eqx.Module, encoder: eqx.Module) -> eqx.Module:
+        return target
+
+    def __call__(self, target: eqx.Module, view: View, trajectory: Trajectory) -> CuriosityOutput:
+        lead = trajectory.is_first.shape
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), trajectory.observation)
+        error = latent.squared_distance(self.predictor(flat), target(flat)).reshape(lead)  # pyright: ignore[reportCallIssue]
+        return CuriosityOutput(
+            loss=jnp.mean(error),
+            uncertainty=jax.lax.stop_gradient(error[1:]),
+            metrics={"prediction_error": jnp.mean(error)[None]},
+        )

@@ -1,0 +1,123 @@
+"""The protocol of JAX-native environments, and the episode convention they all share.
+
+An environment describes one episode: `reset` and `step`, unbatched and pure. `AutoReset` strings episodes
+together the way dm_env and Gymnasium's NEXT_STEP mode do: the last observation of an episode stays in the
+stream, the action after it is ignored, and the answer is the first observation of the next episode.
+"""
+
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from byol_explore.types import Action, Array, PyTree, TimeStep
+
+
+class ActionSpec(NamedTuple):
+    """A hybrid action space: categories of each discrete component, number of continuous dimensions."""
+
+    discrete: tuple[int, ...] = ()
+    continuous: int = 0
+
+    def zero(self) -> Action:
+        """An action to fill a place that nothing reads."""
+        return Action(jnp.zeros((len(self.discrete),), jnp.int32), jnp.zeros((self.continuous,)))
+
+
+class EnvSpec(NamedTuple):
+    """What a network and a logger must know of an environment."""
+
+    name: str
+    observation: PyTree  # jax.ShapeDtypeStruct of one observation
+    action: ActionSpec
+    max_steps: int  # of an episode
+    success_above: float = 0.0  # an episode whose return exceeds this is a success
+
+
+class Environment(Protocol):
+    """One episode of one world."""
+
+    @property
+    def spec(self) -> EnvSpec: ...
+    def reset(self, key: Array) -> tuple[PyTree, TimeStep]: ...
+    def step(self, state: PyTree, action: Action) -> tuple[PyTree, TimeStep]: ...
+    def render(self, state: PyTree) -> np.ndarray:
+        """An RGB picture [H, W, 3] uint8 of a state on the host."""
+        ...
+
+
+class EpisodeState(NamedTuple):
+    """An environment's state between two steps, and what its next reset needs."""
+
+    world: PyTree
+    is_last: Array  # []
+    key: Array
+
+
+class AutoReset:
+    """A batch of one environment whose episodes are strung together."""
+
+    def __init__(self, env: Environment, num_envs: int) -> None:
+        self.env, self.num_envs = env, num_envs
+        self.spec = env.spec
+        self._resets_at_once = min(num_envs, 8)
+
+    def reset(self, keys: Array) -> tuple[EpisodeState, TimeStep]:
+        return jax.vmap(self._reset_one)(keys)
+
+    def step(self, state: EpisodeState, action: Action) -> tuple[EpisodeState, TimeStep]:
+        world, timestep = jax.vmap(self.env.step)(state.world, action)
+        stepped = EpisodeState(world, timestep.is_last, state.key), timestep
+        return self._reset_where(state.is_last, stepped)
+
+    def _reset_one(self, key: Array) -> tuple[EpisodeState, TimeStep]:
+        key, reset_key = jax.random.split(key)
+        world, timestep = self.env.reset(reset_key)
+        return EpisodeState(world, timestep.is_last, key), timestep
+
+    def _reset_where(self, ended: Array, batch: PyTree) -> PyTree:
+        """Fresh episodes where the last ones ended, a few at a time: making one costs much more than a step."""
+
+        def some_left(carry: tuple[Array, PyTree]) -> Array:
+            return jnp.any(carry[0])
+
+        def reset_some(carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
+            left, batch = carry
+            index = jnp.nonzero(left, size=self._resets_at_once, fill_value=self.num_envs)[0]
+            fresh = self.reset(batch[0].key[jnp.minimum(index, self.num_envs - 1)])
+            batch = jax.tree.map(lambda old, new: old.at[index].set(new, mode="drop"), batch, fresh)
+            return left.at[index].set(False, mode="drop"), batch
+
+        return jax.lax.while_loop(some_left, reset_some, (ended, batch))[1]
+
+
+class VectorEnv:
+    """A batch of environments over one or several tasks, evenly split; environment i plays task i mod tasks."""
+
+    def __init__(self, envs: list[Environment], num_envs: int) -> None:
+        if num_envs % len(envs):
+            raise ValueError(f"{num_envs} environments cannot be split evenly over {len(envs)} tasks")
+        self.tasks = [AutoReset(env, num_envs // len(envs)) for env in envs]
+        self.num_envs = num_envs
+        self.spec = envs[0].spec
+        self.task = jnp.arange(num_envs, dtype=jnp.int32) % len(envs)
+
+    def reset(self, key: Array) -> tuple[tuple[EpisodeState, ...], TimeStep]:
+        keys = self._split(jax.random.split(key, self.num_envs))
+        return self._gather([env.reset(k) for env, k in zip(self.tasks, keys, strict=True)])
+
+    def step(self, states: tuple[EpisodeState, ...], action: Action) -> tuple[tuple[EpisodeState, ...], TimeStep]:
+        actions = self._split(action)
+        return self._gather(
+            [env.step(s, a) for env, s, a in zip(self.tasks, states, actions, strict=True)]
+        )
+
+    def _split(self, tree: PyTree) -> list[PyTree]:
+        return [jax.tree.map(lambda x, i=i: x[i :: len(self.tasks)], tree) for i in range(len(self.tasks))]
+
+    def _gather(self, results: list[tuple[EpisodeState, TimeStep]]) -> tuple[tuple[EpisodeState, ...], TimeStep]:
+        def interleave(*xs: Array) -> Array:
+            return jnp.stack(xs, axis=1).reshape(self.num_envs, *xs[0].shape[1:])
+
+        return tuple(state for state, _ in results), jax.tree.map(interleave, *[step for _, step in results])

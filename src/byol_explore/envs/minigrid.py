@@ -1,0 +1,69 @@
+"""XLand-MiniGrid worlds as environments: everything that package registers, and our own on its engine."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from xminigrid.core.constants import NUM_ACTIONS
+from xminigrid.environment import Environment as XEnvironment
+from xminigrid.environment import EnvParams
+from xminigrid.types import TimeStep as XTimeStep
+
+from byol_explore.envs.base import ActionSpec, EnvSpec
+from byol_explore.types import Action, Array, TimeStep
+
+
+class MiniGrid:
+    """An XLand-MiniGrid environment under our protocol. Observations are (tile, colour) cells, bytes [V, V, 2].
+
+    A smaller view than `view_size` is padded with unseen cells, so that tasks of several views fit one network;
+    the agent stays at the middle of the bottom row.
+    """
+
+    def __init__(self, name: str, env: XEnvironment[Any, Any], params: EnvParams, view_size: int | None = None) -> None:
+        self.env, self.params = env, params
+        self.view_size = params.view_size if view_size is None else view_size
+        assert params.max_steps is not None
+        observation = jax.ShapeDtypeStruct((self.view_size, self.view_size, 2), jnp.uint8)
+        self._constants = self._constant_encodings()
+        self.spec = EnvSpec(name, observation, ActionSpec(discrete=(int(NUM_ACTIONS),)), params.max_steps)
+
+    def reset(self, key: Array) -> tuple[XTimeStep[Any], TimeStep]:
+        inner = self.env.reset(self.params, key)
+        return inner, self._timestep(inner)
+
+    def step(self, state: XTimeStep[Any], action: Action) -> tuple[XTimeStep[Any], TimeStep]:
+        known = state.replace(state=state.state.replace(**self._constants))
+        inner = self.env.step(self.params, known, action.discrete[0])
+        return inner, self._timestep(inner)
+
+    def _constant_encodings(self) -> dict[str, np.ndarray]:
+        """Goal and rules where they are the same in every episode.
+
+        The engine tells goals and rules apart with a switch. A batched switch computes all of its branches, about
+        thirty of them; on a constant the compiler keeps the one that is taken.
+        """
+        constants = {}
+        for name in ("goal_encoding", "rule_encoding"):
+            closed = jax.make_jaxpr(lambda key, name=name: getattr(self.env.reset(self.params, key).state, name))(
+                jax.random.key(0)
+            )
+            for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
+                if closed.jaxpr.outvars[0] is variable:
+                    constants[name] = np.asarray(value)
+        return constants
+
+    def render(self, state: XTimeStep[Any]) -> np.ndarray:
+        return np.asarray(self.env.render(self.params, state))
+
+    def _timestep(self, inner: XTimeStep[Any]) -> TimeStep:
+        missing = self.view_size - self.params.view_size
+        pad = ((missing, 0), (missing // 2, missing - missing // 2), (0, 0))
+        return TimeStep(
+            observation=jnp.pad(inner.observation.astype(jnp.uint8), pad),
+            reward=inner.reward.astype(jnp.float32),
+            discount=inner.discount.astype(jnp.float32),
+            is_first=inner.first(),
+            is_last=inner.last(),
+        )

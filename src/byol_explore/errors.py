@@ -1,0 +1,18 @@
+"""Errors that are the user's to mend: the command line shows one line and exits with `exit_code`."""
+
+
+class UserError(Exception):
+    """A wrong value; the message names it and the accepted ones."""
+
+    exit_code = 2
+
+
+class DivergenceError(Exception):
+    """Training produced a NaN or an infinity."""
+
+    exit_code = 3
+
+
+def unknown(what: str, value: object, accepted: list[str]) -> UserError:
+    """The error for a name that is not in a list."""
+    return UserError(f"unknown {what} {str(value)!r}; choose from: {', '.join(accepted)}")

@@ -1,0 +1,36 @@
+"""Ctrl-C and SIGTERM as requests to save and stop."""
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+
+class Interrupts:
+    """While active, the first signal is only noted; a second one stops at once."""
+
+    class Stopped(Exception):
+        """A run was interrupted after saving; the process should end with 128 + signal."""
+
+        def __init__(self, signal_number: int) -> None:
+            super().__init__(f"interrupted by signal {signal_number}")
+            self.exit_code = 128 + signal_number
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.received = number
+        for each, handler in self._before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,292 @@
+"""The learner: its whole state in one pytree, and the one update that changes it."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from byol_explore.agent import log_prob
+from byol_explore.config import Config
+from byol_explore.curiosity.methods import embedding_size, has_own_representation, make_curiosity
+from byol_explore.curiosity.reward import RewardScale, initial_scale, mix, rescale
+from byol_explore.envs.base import EnvSpec
+from byol_explore.networks.assembly import Actor, Networks, View, make_actor, make_encoder
+from byol_explore.networks.layers import MLP, Linear
+from byol_explore.ops import moments, policies, popart, returns, vmpo
+from byol_explore.ops.moments import masked_mean
+from byol_explore.types import Array, Policy, PyTree, Trajectory
+
+
+class Statistics(NamedTuple):
+    """Running statistics, changed by every batch and not by gradients."""
+
+    normalizer: moments.Normalizer
+    popart: popart.PopArt
+    extrinsic: RewardScale
+    intrinsic: RewardScale
+
+
+class LearnerState(NamedTuple):
+    online: Networks
+    target: PyTree  # of the curiosity: EMA encoder, or RND's fixed one
+    acting: Actor  # the target policy
+    duals: vmpo.Duals
+    optimizer: optax.OptState
+    dual_optimizer: optax.OptState
+    statistics: Statistics
+    step: Array  # [] learner steps done
+
+
+class LossOutput(NamedTuple):
+    statistics: Statistics
+    value_layer: Linear  # the value head's last, under the new statistics; the optimiser's step is applied to it
+    metrics: dict[str, Array]
+    finite: Array  # [len(FINITE_ORDER)] whether each quantity was finite, in causal order
+
+
+FINITE_ORDER = (
+    "observation embedding",
+    "belief",
+    "curiosity loss",
+    "intrinsic reward",
+    "value",
+    "value target",
+    "policy logits",
+    "policy loss",
+    "temperature",
+    "KL penalty",
+    "gradient",
+)
+
+
+class Learner:
+    """Builds and updates a `LearnerState`; holds no state of its own."""
+
+    def __init__(self, config: Config, spec: EnvSpec, tasks: int) -> None:
+        self.config, self.spec, self.tasks = config, spec, tasks
+        optimizer = config.optimizer
+        clip = optimizer.max_gradient_norm
+        self.optimizer = optax.chain(
+            optax.clip_by_global_norm(clip) if clip > 0 else optax.identity(),
+            optax.adam(optimizer.learning_rate, b1=optimizer.b1, b2=optimizer.b2),
+        )
+        self.dual_optimizer = optax.adam(optimizer.dual_learning_rate)
+
+    def init(self, key: Array) -> LearnerState:
+        """A fresh state: target networks equal to the online ones, duals at their initial values."""
+        config = self.config
+        actor_key, value_key, curiosity_key, fresh_key = jax.random.split(key, 4)
+        own = has_own_representation(config)
+        size = embedding_size(config)
+        actor = make_actor(config.network, self.spec, actor_key, own_world=own, world_size=size)
+        network = config.network
+        value = MLP(network.belief_size, network.value_hidden, self.tasks, value_key)
+        curiosity = make_curiosity(config, self.spec, curiosity_key)
+        fresh = make_encoder(network, self.spec, fresh_key, size)
+        online = Networks(actor, value, curiosity)
+        duals = self._initial_duals()
+        return LearnerState(
+            online=online,
+            target=curiosity.initial_target(world_encoder(actor), fresh),
+            acting=jax.tree.map(jnp.copy, actor),
+            duals=duals,
+            optimizer=self.optimizer.init(online),
+            dual_optimizer=self.dual_optimizer.init(duals),
+            statistics=Statistics(
+                moments.initial_normalizer(),
+                popart.initial_popart(self.tasks),
+                initial_scale(self.tasks),
+                initial_scale(self.tasks),
+            ),
+            step=jnp.zeros((), jnp.int32),
+        )
+
+    def _initial_duals(self) -> vmpo.Duals:
+        agent, action = self.config.agent, self.spec.action
+        return vmpo.Duals(
+            temperature=jnp.asarray(agent.temperature),
+            categorical=jnp.full((len(action.discrete),), agent.kl_categorical),
+            mean=jnp.full((action.continuous,), agent.kl_mean),
+            covariance=jnp.full((action.continuous,), agent.kl_covariance),
+        )
+
+    def update(self, state: LearnerState, trajectory: Trajectory) -> tuple[LearnerState, dict[str, Array], Array]:
+        """One learner step: new state, metrics, and the finiteness of each quantity of FINITE_ORDER."""
+        gradient_fn = jax.grad(self._loss, argnums=(0, 1), has_aux=True)
+        (gradient, dual_gradient), output = gradient_fn(state.online, state.duals, state, trajectory)
+        online = eqx.tree_at(lambda n: n.value.layers[-1], state.online, output.value_layer)
+        updates, optimizer = self.optimizer.update(gradient, state.optimizer, online)
+        online = optax.apply_updates(online, updates)
+        updates, dual_optimizer = self.dual_optimizer.update(dual_gradient, state.dual_optimizer, state.duals)
+        duals = vmpo.project_duals(optax.apply_updates(state.duals, updates))
+        step = state.step + 1
+        refresh = step % self.config.agent.target_period == 0
+        gradient_norm = optax.global_norm(gradient)
+        metrics = {**output.metrics, "gradient_norm": gradient_norm}
+        finite = jnp.append(output.finite, jnp.isfinite(gradient_norm))
+        return (
+            LearnerState(
+                online=online,
+                target=online.curiosity.update_target(state.target, world_encoder(online.actor)),
+                acting=jax.tree.map(lambda new, old: jnp.where(refresh, new, old), online.actor, state.acting),
+                duals=duals,
+                optimizer=optimizer,
+                dual_optimizer=dual_optimizer,
+                statistics=output.statistics,
+                step=step,
+            ),
+            metrics,
+            finite,
+        )
+
+    def _loss(
+        self, online: Networks, duals: vmpo.Duals, state: LearnerState, trajectory: Trajectory
+    ) -> tuple[Array, LossOutput]:
+        """Curiosity, value and policy losses from one forward pass with the parameters before the update."""
+        agent, curiosity_config = self.config.agent, self.config.curiosity
+        actor, memory = online.actor, trajectory.memory
+        view = actor.representation.unroll(trajectory, memory.core)
+        world_view = view if actor.world is None else actor.world.unroll(trajectory, memory.world)
+        curiosity = online.curiosity(state.target, world_view, trajectory)
+
+        reward, statistics, reward_metrics = self._reward(state.statistics, curiosity.uncertainty, trajectory)
+        value_loss, advantage, statistics, value_layer, value_metrics = self._value_loss(
+            online.value, view, reward, statistics, trajectory
+        )
+        policy = actor.policy(view.belief[:-1])
+        policy_loss, policy_metrics = self._policy_loss(policy, duals, advantage, trajectory)
+        loss = policy_loss + agent.value_weight * value_loss + curiosity_config.loss_weight * curiosity.loss
+        metrics = {
+            "loss": loss,
+            "loss_curiosity": curiosity.loss,
+            "loss_value": value_loss,
+            **curiosity.metrics,
+            **reward_metrics,
+            **value_metrics,
+            **policy_metrics,
+        }
+        checks = (
+            view.embedding, view.belief, curiosity.loss, metrics["intrinsic_reward"], metrics["value"],
+            metrics["value_target"], policy, metrics["loss_policy"], metrics["temperature"], metrics["loss_kl"],
+        )  # fmt: skip
+        finite = jnp.stack([_all_finite(check) for check in checks])
+        return loss, LossOutput(statistics, value_layer, metrics, finite)
+
+    def _reward(
+        self, statistics: Statistics, uncertainty: Array, trajectory: Trajectory
+    ) -> tuple[Array, Statistics, dict[str, Array]]:
+        """The reward that the agent maximises, [T-1, B] (section 3.3, appendix A.3, C)."""
+        config, valid = self.config, trajectory.valid
+        normalizer, intrinsic = moments.intrinsic_reward(
+            statistics.normalizer, uncertainty, valid, config.curiosity.normalizer_decay, config.prioritize
+        )
+        clipped = 1.0 - masked_mean((intrinsic > 0).astype(jnp.float32), valid)
+        task = jnp.broadcast_to(trajectory.task, valid.shape)
+
+        def on_scale(stats: RewardScale, reward: Array, step: float) -> tuple[RewardScale, Array]:
+            flat = (reward.ravel(), task.ravel(), valid.ravel())
+            stats, scaled = rescale(stats, *flat, step, config.agent.min_reward_scale)
+            return stats, scaled.reshape(reward.shape)
+
+        extrinsic_stats, extrinsic = on_scale(statistics.extrinsic, trajectory.reward, config.agent.extrinsic_scale_step)
+        intrinsic_stats, scaled = on_scale(statistics.intrinsic, intrinsic, config.agent.intrinsic_scale_step)
+        reward = mix(extrinsic, scaled, config.regime, config.curiosity.mixing)
+        metrics = {
+            "uncertainty": masked_mean(uncertainty, valid),
+            "uncertainty_stddev": moments.standard_deviation(normalizer.raw, config.curiosity.normalizer_decay),
+            "intrinsic_reward": masked_mean(intrinsic, valid),
+            "clipped_share": clipped,
+            "extrinsic_reward": masked_mean(trajectory.reward, valid),
+        }
+        statistics = Statistics(normalizer, statistics.popart, extrinsic_stats, intrinsic_stats)
+        return (1.0 - config.agent.gamma) * reward, statistics, metrics
+
+    def _value_loss(
+        self, head: MLP, view: View, reward: Array, statistics: Statistics, trajectory: Trajectory
+    ) -> tuple[Array, Array, Statistics, Linear, dict[str, Array]]:
+        """V-trace targets in unnormalised space, squared error in PopArt's (appendix C).
+
+        PopArt takes in the targets first and the head is rescaled; the loss is that of the rescaled head, and its
+        gradient is applied to it.
+        """
+        agent, valid, stats = self.config.agent, trajectory.valid, statistics.popart
+        task = trajectory.task
+        chosen = jax.nn.one_hot(task, self.tasks)  # [B, tasks]
+        hidden, last = head.hidden(view.belief), head.layers[-1]
+        scale = popart.scale(stats, agent.popart_min_scale)[task]
+        normalized = jax.lax.stop_gradient(jnp.sum(chosen * last(hidden), axis=-1))
+        value = scale * normalized + stats.mean[task]  # [T, B]
+        discount = agent.gamma * trajectory.discount
+        targets = jax.vmap(returns.vtrace_targets, 1, 1)(value, reward, discount, valid)
+        new_stats = popart.update_popart(
+            stats, targets.ravel(), jnp.broadcast_to(task, targets.shape).ravel(), valid.ravel(), agent.popart_step
+        )
+        rescaled = rescale_head(last, stats, new_stats, agent.popart_min_scale)
+        # Computes with the rescaled layer, passes the gradient straight on to the parameters.
+        through = jax.tree.map(lambda old, new: old + jax.lax.stop_gradient(new - old), last, rescaled)
+        normalized = jnp.sum(chosen * through(hidden[:-1]), axis=-1)
+        new_scale = popart.scale(new_stats, agent.popart_min_scale)
+        normalized_targets = (targets - new_stats.mean[task]) / new_scale[task]
+        loss = masked_mean(jnp.square(normalized - normalized_targets), valid)
+        metrics = {
+            "value": masked_mean(value[:-1], valid),
+            "value_target": masked_mean(targets, valid),
+            "value_scale": jnp.mean(new_scale),
+        }
+        return loss, targets - value[:-1], statistics._replace(popart=new_stats), rescaled, metrics
+
+    def _policy_loss(
+        self, policy: Policy, duals: vmpo.Duals, advantage: Array, trajectory: Trajectory
+    ) -> tuple[Array, dict[str, Array]]:
+        """V-MPO over the whole batch, with KL constraints to the target policy that acted."""
+        agent, valid = self.config.agent, trajectory.valid
+        flat = valid.ravel()
+        loss = vmpo.policy_loss(
+            log_prob(policy, trajectory.action).ravel(), advantage.ravel(), flat,
+            duals.temperature, agent.temperature_epsilon, agent.top_fraction,
+        )  # fmt: skip
+        categorical = [
+            jax.vmap(jax.vmap(policies.categorical_kl))(target, online).ravel()
+            for target, online in zip(trajectory.policy.logits, policy.logits, strict=True)
+        ]
+        mean = jax.vmap(jax.vmap(policies.mean_kl))(trajectory.policy, policy).reshape(flat.shape[0], -1)
+        covariance = jax.vmap(jax.vmap(policies.covariance_kl))(trajectory.policy, policy).reshape(mean.shape)
+        penalty = jnp.zeros(())
+        for index, kl in enumerate(categorical):
+            penalty += vmpo.kl_penalty(kl, flat, duals.categorical[index], agent.kl_categorical_epsilon)
+        for index in range(mean.shape[1]):
+            penalty += vmpo.kl_penalty(mean[:, index], flat, duals.mean[index], agent.kl_mean_epsilon)
+            penalty += vmpo.kl_penalty(
+                covariance[:, index], flat, duals.covariance[index], agent.kl_covariance_epsilon
+            )
+        entropy = masked_mean(jax.vmap(jax.vmap(policies.entropy))(policy), valid)
+        total = loss.policy + loss.temperature + penalty - agent.entropy_weight * entropy
+        kl = sum(categorical, jnp.sum(mean, axis=1) + jnp.sum(covariance, axis=1))
+        metrics = {
+            "loss_policy": loss.policy,
+            "loss_temperature": loss.temperature,
+            "loss_kl": penalty,
+            "entropy": entropy,
+            "kl": masked_mean(kl, flat),
+            "temperature": duals.temperature,
+            "kl_multiplier": jnp.mean(jnp.concatenate([duals.categorical, duals.mean, duals.covariance])),
+            "advantage_stddev": jnp.sqrt(masked_mean(jnp.square(advantage), valid)),
+        }
+        return total, metrics
+
+
+def world_encoder(actor: Actor) -> eqx.Module:
+    """The encoder that the curiosity reads: its own, or the policy's when they share."""
+    return actor.representation.encoder if actor.world is None else actor.world.encoder
+
+
+def rescale_head(layer: Linear, old: popart.PopArt, new: popart.PopArt, minimum: float) -> Linear:
+    """The value head's last layer whose unnormalised outputs stay the same under new statistics."""
+    rescaled = popart.preserve_outputs(layer.weight, layer.bias, old, new, minimum)  # pyright: ignore[reportArgumentType]
+    return eqx.tree_at(lambda x: (x.weight, x.bias), layer, rescaled)
+
+
+def _all_finite(tree: PyTree) -> Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))

@@ -1,0 +1,166 @@
+"""Where metrics go: a JSON line per log step, and other writers beside it."""
+
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from byol_explore.checkpoint import write_atomically
+from byol_explore.config import Config, to_dict
+from byol_explore.errors import UserError
+
+
+class Writer(Protocol):
+    """Takes one dictionary of metrics per log step."""
+
+    def write(self, metrics: dict[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
+class JsonLinesWriter:
+    """Appends to metrics.jsonl, flushed line by line."""
+
+    def __init__(self, path: Path, *, keep_until: int | None = None) -> None:
+        if keep_until is not None and path.exists():
+            drop_lines_after(path, keep_until)
+        self._file = path.open("a")
+
+    def write(self, metrics: dict[str, Any]) -> None:
+        self._file.write(json.dumps(metrics) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TensorBoardWriter:
+    """Scalars to TensorBoard event files in the run directory."""
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            from tensorboard.summary import Writer as EventWriter  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise UserError("log.tensorboard needs an extra: pip install 'byol-explore[tensorboard]'") from error
+        self._writer = EventWriter(str(directory / "tensorboard"))
+
+    def write(self, metrics: dict[str, Any]) -> None:
+        for name, value in scalars(metrics).items():
+            self._writer.add_scalar(name, value, step=metrics["steps"])
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandbWriter:
+    """Scalars to Weights & Biases; nothing leaves the machine unless WANDB_MODE says so."""
+
+    def __init__(self, directory: Path, config: Config) -> None:
+        try:
+            import wandb  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise UserError("log.wandb needs an extra: pip install 'byol-explore[wandb]'") from error
+        import os
+
+        mode = os.environ.get("WANDB_MODE", "offline")
+        self._run = wandb.init(project="byol-explore", dir=str(directory), config=to_dict(config), mode=mode)
+
+    def write(self, metrics: dict[str, Any]) -> None:
+        self._run.log(scalars(metrics), step=metrics["steps"])
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def make_writers(config: Config, directory: Path, *, keep_until: int | None) -> list[Writer]:
+    """All writers that the configuration asks for."""
+    writers: list[Writer] = [JsonLinesWriter(directory / "metrics.jsonl", keep_until=keep_until)]
+    if config.log.tensorboard:
+        writers.append(TensorBoardWriter(directory))
+    if config.log.wandb:
+        writers.append(WandbWriter(directory, config))
+    return writers
+
+
+def scalars(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    """Numbers only, nested names joined by slashes."""
+    flat: dict[str, float] = {}
+    for name, value in metrics.items():
+        if isinstance(value, dict):
+            flat.update(scalars(value, f"{prefix}{name}/"))
+        elif isinstance(value, list):
+            flat.update({f"{prefix}{name}/{i + 1}": float(v) for i, v in enumerate(value)})
+        elif isinstance(value, int | float):
+            flat[prefix + name] = value
+    return flat
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """All whole lines of a metrics.jsonl; a line cut off by a crash is left out."""
+    rows = []
+    for line in path.read_text().splitlines():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue
+    return rows
+
+
+def drop_lines_after(path: Path, step: int) -> None:
+    """Forget what was logged after the checkpoint that a run continues from."""
+    rows = [row for row in read_metrics(path) if row["steps"] <= step]
+    write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+class EpisodeWindow:
+    """The last episodes of each task: success, return and length, and the best return ever."""
+
+    def __init__(self, tasks: list[str], size: int, success_above: list[float]) -> None:
+        self.tasks, self.success_above = tasks, success_above
+        self.episodes = 0
+        self.best_return: float | None = None
+        self._window: list[deque[tuple[float, float, int]]] = [deque(maxlen=size) for _ in tasks]
+
+    def add(self, ended: np.ndarray, episode_return: np.ndarray, length: np.ndarray) -> None:
+        """Episodes of a dispatch [..., E], in the order of time; environment i plays task i mod tasks."""
+        count = len(self.tasks)
+        flat = ended.reshape(-1, ended.shape[-1])
+        returns, lengths = episode_return.reshape(flat.shape), length.reshape(flat.shape)
+        for row, env in np.argwhere(flat):
+            task, value = int(env) % count, float(returns[row, env])
+            self._window[task].append((float(value > self.success_above[task]), value, int(lengths[row, env])))
+            self.episodes += 1
+            self.best_return = value if self.best_return is None else max(self.best_return, value)
+
+    def is_full(self) -> bool:
+        """Whether every task has as many episodes as are averaged over."""
+        return all(len(window) == window.maxlen for window in self._window)
+
+    def summary(self) -> dict[str, Any]:
+        """Means over the window; over tasks, the mean of the tasks'. None before the first episode."""
+        per_task = {name: self._means(window) for name, window in zip(self.tasks, self._window, strict=True)}
+        known = [means for means in per_task.values() if means is not None]
+        names = ("success_rate", "return_mean", "episode_length")
+        overall = {name: float(np.mean([m[name] for m in known])) if known else None for name in names}
+        result: dict[str, Any] = {**overall, "best_return": self.best_return, "episodes": self.episodes}
+        if len(self.tasks) > 1:
+            result["tasks"] = per_task
+        return result
+
+    @staticmethod
+    def _means(window: deque[tuple[float, float, int]]) -> dict[str, float] | None:
+        if not window:
+            return None
+        success, value, length = np.mean(np.asarray(window), axis=0)
+        return {"success_rate": float(success), "return_mean": float(value), "episode_length": float(length)}
+
+    def to_meta(self) -> dict[str, Any]:
+        """As plain data, for a checkpoint."""
+        windows = [[list(entry) for entry in window] for window in self._window]
+        return {"episodes": self.episodes, "best_return": self.best_return, "window": windows}
+
+    def load_meta(self, meta: dict[str, Any]) -> None:
+        self.episodes, self.best_return = meta["episodes"], meta["best_return"]
+        for window, entries in zip(self._window, meta["window"], strict=True):
+            window.extend((float(s), float(r), int(n)) for s, r, n in entries)

@@ -1,0 +1,56 @@
+"""Actions as inputs of a recurrent core."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from byol_explore.envs.base import ActionSpec
+from byol_explore.networks.layers import Linear, truncated_normal
+from byol_explore.types import Action
+
+
+class ActionEmbedding(eqx.Module):
+    """A learned vector per action, and one for "no action yet" before an episode's first observation.
+
+    Each discrete component and each binned continuous dimension has a table; their rows are added up,
+    which is a linear layer on the concatenated one-hots.
+    """
+
+    tables: Float[Array, "rows size"]
+    nothing: Float[Array, " size"]
+    spec: ActionSpec = eqx.field(static=True)
+    bins: int = eqx.field(static=True)
+
+    def __init__(self, spec: ActionSpec, size: int, key: Array, *, bins: int = 9) -> None:
+        rows = sum(spec.discrete) + bins * spec.continuous
+        components = len(spec.discrete) + spec.continuous
+        table_key, nothing_key = jax.random.split(key)
+        self.tables = truncated_normal(table_key, (rows, size), max(components, 1))
+        self.nothing = truncated_normal(nothing_key, (size,), 1)
+        self.spec, self.bins = spec, bins
+
+    @property
+    def size(self) -> int:
+        return self.nothing.shape[0]
+
+    def one_hots(self, action: Action) -> Float[Array, "*batch rows"]:
+        """The chosen rows of all tables, marked with ones."""
+        parts = [jax.nn.one_hot(action.discrete[..., i], n) for i, n in enumerate(self.spec.discrete)]
+        if self.spec.continuous:
+            unit = jnp.clip((action.continuous + 1.0) / 2.0, 0.0, 1.0)
+            index = jnp.minimum((unit * self.bins).astype(jnp.int32), self.bins - 1)
+            binned = jax.nn.one_hot(index, self.bins)
+            parts.append(binned.reshape(*binned.shape[:-2], -1))
+        return jnp.concatenate(parts, axis=-1)
+
+    def __call__(
+        self, action: Action, is_first: Bool[Array, "*batch"] | None, through: Linear
+    ) -> Float[Array, "*batch outputs"]:
+        """`through` applied to the embedding, computed on the few rows of the tables instead of the whole batch."""
+        tables = jnp.concatenate([self.tables, self.nothing[None]]) @ through.weight
+        one_hots = self.one_hots(action)
+        nothing = jnp.zeros(one_hots.shape[:-1]) if is_first is None else is_first.astype(one_hots.dtype)
+        chosen = jnp.concatenate([one_hots * (1.0 - nothing)[..., None], nothing[..., None]], axis=-1)
+        embedded = chosen @ tables
+        return embedded if through.bias is None else embedded + through.bias

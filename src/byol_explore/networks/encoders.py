@@ -1,0 +1,144 @@
+"""Observation encoders f: a batch of observations [n, ...] to embeddings [n, N]."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped, UInt8
+
+from byol_explore.networks.layers import MLP, Conv, GroupNorm, LayerNorm, Linear, max_pool, truncated_normal
+
+
+class GridEncoder(eqx.Module):
+    """For symbolic grids of (tile, colour) cells: a look-up per cell, then a multi-layer perceptron.
+
+    The two tables are added into one of all pairs, so that a cell costs one look-up instead of two
+    one-hot products.
+    """
+
+    tile: Float[Array, "tiles width"]
+    color: Float[Array, "colors width"]
+    mlp: MLP
+
+    def __init__(
+        self, shape: tuple[int, int, int], hidden: Sequence[int], size: int, key: Array, *, width: int = 8,
+        tiles: int = 16, colors: int = 16,
+    ) -> None:  # fmt: skip
+        tile_key, color_key, mlp_key = jax.random.split(key, 3)
+        self.tile = truncated_normal(tile_key, (tiles, width), 2)
+        self.color = truncated_normal(color_key, (colors, width), 2)
+        self.mlp = MLP(shape[0] * shape[1] * width, hidden, size, mlp_key)
+
+    def __call__(self, observation: UInt8[Array, "n H W 2"]) -> Float[Array, "n N"]:
+        pairs = (self.tile[:, None] + self.color[None]).reshape(-1, self.tile.shape[1])
+        index = observation[..., 0].astype(jnp.int32) * self.color.shape[0] + observation[..., 1]
+        cells = jnp.take(pairs, index, axis=0, mode="clip")
+        return self.mlp(cells.reshape(cells.shape[0], -1))
+
+
+class VectorEncoder(eqx.Module):
+    """For flat observations: a multi-layer perceptron."""
+
+    mlp: MLP
+
+    def __init__(self, inputs: int, hidden: Sequence[int], size: int, key: Array) -> None:
+        self.mlp = MLP(inputs, hidden, size, key)
+
+    def __call__(self, observation: Shaped[Array, "n *shape"]) -> Float[Array, "n N"]:
+        return self.mlp(observation.reshape(observation.shape[0], -1).astype(jnp.float32))
+
+
+class ResidualBlock(eqx.Module):
+    """x + conv(relu(conv(relu(x))))."""
+
+    first: Conv
+    second: Conv
+
+    def __init__(self, channels: int, key: Array) -> None:
+        first, second = jax.random.split(key)
+        self.first, self.second = Conv(channels, channels, first), Conv(channels, channels, second)
+
+    def __call__(self, x: Float[Array, "n H W c"]) -> Float[Array, "n H W c"]:
+        return x + self.second(jax.nn.relu(self.first(jax.nn.relu(x))))
+
+
+class ResidualUnit(eqx.Module):
+    """Convolution, max-pooling, two residual blocks and, for Atari, a normalisation at the end."""
+
+    conv: Conv
+    blocks: tuple[ResidualBlock, ResidualBlock]
+    norm: GroupNorm | None
+
+    def __init__(self, inputs: int, channels: int, key: Array, *, normalize: bool) -> None:
+        conv, first, second = jax.random.split(key, 3)
+        self.conv = Conv(inputs, channels, conv)
+        self.blocks = ResidualBlock(channels, first), ResidualBlock(channels, second)
+        self.norm = GroupNorm(channels) if normalize else None
+
+    def __call__(self, x: Float[Array, "n H W inputs"]) -> Float[Array, "n h w channels"]:
+        x = max_pool(self.conv(x))
+        for block in self.blocks:
+            x = block(x)
+        return x if self.norm is None else self.norm(x)
+
+
+class ResNet(eqx.Module):
+    """The paper's stack of three residual units on images [n, H, W, c] of bytes, flattened (appendix A.1, A.2)."""
+
+    units: tuple[ResidualUnit, ...]
+
+    def __init__(self, channels: int, key: Array, *, normalize: bool, widths: Sequence[int] = (16, 32, 32)) -> None:
+        sizes = [channels, *widths]
+        keys = jax.random.split(key, len(widths))
+        self.units = tuple(
+            ResidualUnit(i, o, k, normalize=normalize) for i, o, k in zip(sizes[:-1], sizes[1:], keys, strict=True)
+        )
+
+    def __call__(self, image: UInt8[Array, "n H W c"]) -> Float[Array, "n features"]:
+        x = image.astype(jnp.float32) / 255.0
+        for unit in self.units:
+            x = unit(x)
+        return jax.nn.relu(x).reshape(x.shape[0], -1)
+
+    @staticmethod
+    def features(shape: tuple[int, int, int], widths: Sequence[int] = (16, 32, 32)) -> int:
+        """Length of the flattened output for an image of this shape: every unit halves it, rounding up."""
+        height, width = shape[0], shape[1]
+        for _ in widths:
+            height, width = -(-height // 2), -(-width // 2)
+        return height * width * widths[-1]
+
+
+class AtariEncoder(eqx.Module):
+    """ResNet with group normalisation, linear to N (appendix A.1)."""
+
+    resnet: ResNet
+    linear: Linear
+
+    def __init__(self, shape: tuple[int, int, int], size: int, key: Array) -> None:
+        resnet, linear = jax.random.split(key)
+        self.resnet = ResNet(shape[2], resnet, normalize=True)
+        self.linear = Linear(ResNet.features(shape), size, linear)
+
+    def __call__(self, observation: UInt8[Array, "n H W c"]) -> Float[Array, "n N"]:
+        return self.linear(self.resnet(observation))
+
+
+class HardEightEncoder(eqx.Module):
+    """ResNet, linear 1024, layer normalisation, ReLU, linear to N; reads the `rgb` entry (appendix A.2)."""
+
+    resnet: ResNet
+    hidden: Linear
+    norm: LayerNorm
+    linear: Linear
+
+    def __init__(self, shape: tuple[int, int, int], size: int, key: Array, *, hidden: int = 1024) -> None:
+        resnet, first, second = jax.random.split(key, 3)
+        self.resnet = ResNet(shape[2], resnet, normalize=False)
+        self.hidden = Linear(ResNet.features(shape), hidden, first)
+        self.norm = LayerNorm(hidden)
+        self.linear = Linear(hidden, size, second)
+
+    def __call__(self, observation: dict[str, Array]) -> Float[Array, "n N"]:
+        return self.linear(jax.nn.relu(self.norm(self.hidden(self.resnet(observation["rgb"])))))

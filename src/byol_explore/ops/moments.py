@@ -1,0 +1,83 @@
+"""Running statistics of rewards: the intrinsic reward's normaliser and the extrinsic reward's scale.
+
+Section 3.3 and appendix A.3. The paper's counter is read after an increment too many; dividing by
+1 - decay^n after n batches is the usual bias correction, and makes the first batch exact.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+class Moments(NamedTuple):
+    """Exponential moving averages of batch means; divide by `1 - decay^count` before use."""
+
+    mean: Array  # []
+    mean_square: Array  # []
+    count: Array  # [] batches seen
+
+
+def initial_moments() -> Moments:
+    return Moments(jnp.zeros(()), jnp.zeros(()), jnp.zeros((), jnp.int32))
+
+
+def masked_mean(x: Float[Array, "*n"], valid: Bool[Array, "*n"]) -> Float[Array, ""]:
+    """Mean over the valid entries, 0 when there are none."""
+    return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
+
+
+def update_moments(moments: Moments, x: Float[Array, "*n"], valid: Bool[Array, "*n"], decay: float) -> Moments:
+    """One batch into the averages; a batch without a valid entry changes nothing."""
+    seen = jnp.any(valid)
+    updated = Moments(
+        mean=decay * moments.mean + (1.0 - decay) * masked_mean(x, valid),
+        mean_square=decay * moments.mean_square + (1.0 - decay) * masked_mean(jnp.square(x), valid),
+        count=moments.count + 1,
+    )
+    return jax.tree.map(lambda new, old: jnp.where(seen, new, old), updated, moments)
+
+
+def corrected(moments: Moments, decay: float) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Bias-corrected mean and mean of squares; zeros before the first batch."""
+    weight = 1.0 - jnp.power(decay, moments.count.astype(jnp.float32))
+    weight = jnp.where(moments.count > 0, weight, 1.0)
+    return moments.mean / weight, moments.mean_square / weight
+
+
+def standard_deviation(moments: Moments, decay: float, epsilon: float = 1e-8) -> Float[Array, ""]:
+    """sqrt(max(E[x^2] - E[x]^2, 0) + epsilon) of the corrected averages."""
+    mean, mean_square = corrected(moments, decay)
+    return jnp.sqrt(jnp.maximum(mean_square - jnp.square(mean), 0.0) + epsilon)
+
+
+class Normalizer(NamedTuple):
+    """State of the intrinsic reward's normaliser."""
+
+    raw: Moments  # of the uncertainties l
+    normalized: Moments  # of l / sigma; its mean is the clipping threshold
+
+
+def initial_normalizer() -> Normalizer:
+    return Normalizer(initial_moments(), initial_moments())
+
+
+def intrinsic_reward(
+    normalizer: Normalizer,
+    uncertainty: Float[Array, "*n"],
+    valid: Bool[Array, "*n"],
+    decay: float,
+    prioritize: bool,
+) -> tuple[Normalizer, Float[Array, "*n"]]:
+    """max(l / sigma - mu_{l/sigma}, 0), or l / sigma without prioritisation; 0 where invalid.
+
+    The statistics are updated with the batch first, then used on it.
+    """
+    raw = update_moments(normalizer.raw, uncertainty, valid, decay)
+    reward = uncertainty / standard_deviation(raw, decay)
+    normalized = update_moments(normalizer.normalized, reward, valid, decay)
+    if prioritize:
+        threshold, _ = corrected(normalized, decay)
+        reward = jnp.maximum(reward - threshold, 0.0)
+    return Normalizer(raw, normalized), jnp.where(valid, reward, 0.0)

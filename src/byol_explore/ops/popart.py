@@ -1,0 +1,63 @@
+"""PopArt (Hessel et al., 2019) on the value head, statistics per task (appendix C)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+class PopArt(NamedTuple):
+    """Running statistics of the value targets, one entry per task."""
+
+    mean: Array  # [tasks]
+    mean_square: Array  # [tasks]
+
+
+def initial_popart(tasks: int) -> PopArt:
+    return PopArt(jnp.zeros((tasks,)), jnp.ones((tasks,)))
+
+
+def scale(stats: PopArt, minimum: float, maximum: float = 1e6) -> Float[Array, " tasks"]:
+    """Standard deviation of the targets, kept inside the bounds."""
+    variance = stats.mean_square - jnp.square(stats.mean)
+    return jnp.sqrt(jnp.clip(variance, minimum**2, maximum**2))
+
+
+def update_popart(
+    stats: PopArt,
+    target: Float[Array, " n"],
+    task: Int[Array, " n"],
+    valid: Bool[Array, " n"],
+    step_size: float,
+) -> PopArt:
+    """Move each task's statistics towards the mean of its targets in this batch.
+
+    A step per batch, not per sample: summed over thousands of samples the paper's 0.01 diverges.
+    Tasks that are not in the batch keep their statistics.
+    """
+    tasks = stats.mean.shape[0]
+    weight = jax.nn.one_hot(task, tasks) * valid[:, None]
+    count = jnp.sum(weight, axis=0)
+    step = step_size * (count > 0)
+
+    def towards(old: Array, x: Array) -> Array:
+        return old + step * (weight.T @ x / jnp.maximum(count, 1.0) - old)
+
+    target = jnp.where(valid, target, 0.0)
+    return PopArt(towards(stats.mean, target), towards(stats.mean_square, jnp.square(target)))
+
+
+def preserve_outputs(
+    weight: Float[Array, "hidden tasks"],
+    bias: Float[Array, " tasks"],
+    old: PopArt,
+    new: PopArt,
+    minimum: float,
+) -> tuple[Float[Array, "hidden tasks"], Float[Array, " tasks"]]:
+    """The head under new statistics whose unnormalised outputs are those of the old head under the old ones."""
+    old_scale, new_scale = scale(old, minimum), scale(new, minimum)
+    return (
+        weight * (old_scale / new_scale),
+        (old_scale * bias + old.mean - new.mean) / new_scale,
+    )

@@ -1,0 +1,28 @@
+"""Value targets and advantages (section 4.1, appendix C)."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+def vtrace_targets(
+    value: Float[Array, " T"],
+    reward: Float[Array, " S"],
+    discount: Float[Array, " S"],
+    valid: Bool[Array, " S"],
+) -> Float[Array, " S"]:
+    """V-trace with rho = c = 1: the return to the end of the sequence, bootstrapped from its last value.
+
+        v_t = r_t + discount_t v_{t+1},   v_{T-1} = V(o_{T-1})
+
+    At an invalid (dummy) transition the target is the value itself, so a truncated episode bootstraps
+    from the value of its true last observation and nothing flows in from the next episode.
+    """
+
+    def backward(carry: Array, inputs: tuple[Array, ...]) -> tuple[Array, Array]:
+        reward_t, discount_t, value_t, valid_t = inputs
+        target = jnp.where(valid_t, reward_t + discount_t * carry, value_t)
+        return target, target
+
+    _, targets = jax.lax.scan(backward, value[-1], (reward, discount, value[:-1], valid), reverse=True)
+    return targets

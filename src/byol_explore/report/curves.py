@@ -1,0 +1,58 @@
+"""The learning curves of one run, drawn when it ends."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+from byol_explore.metrics import read_metrics
+
+PANELS = (
+    ("success", ("success_rate",)),
+    ("return", ("return_mean",)),
+    ("episode length", ("episode_length",)),
+    ("uncertainty (raw)", ("uncertainty",)),
+    ("intrinsic reward (normalised)", ("intrinsic_reward",)),
+    ("share of clipped rewards", ("clipped_share",)),
+    ("losses", ("loss_curiosity", "loss_value")),
+    ("entropy", ("entropy",)),
+    ("KL to the target policy", ("kl",)),
+    ("temperature", ("temperature",)),
+    ("gradient norm", ("gradient_norm",)),
+    ("steps per second", ("steps_per_second",)),
+)
+
+
+def draw_curves(directory: Path) -> Path | None:
+    """curves.png of a run; None when nothing was logged."""
+    rows = read_metrics(directory / "metrics.jsonl")
+    if not rows:
+        return None
+    figure, axes = plt.subplots(3, 4, figsize=(16, 9), constrained_layout=True)
+    for axis, (title, names) in zip(axes.flat, PANELS, strict=True):
+        _panel(axis, rows, title, names)
+    figure.suptitle(str(directory))
+    path = directory / "curves.png"
+    temporary = directory / "curves.tmp.png"
+    figure.savefig(temporary, dpi=100)
+    plt.close(figure)
+    temporary.replace(path)
+    return path
+
+
+def _panel(axis: Axes, rows: list[dict[str, Any]], title: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        points = [(row["steps"], row[name]) for row in rows if row.get(name) is not None]
+        if points:
+            axis.plot(*zip(*points, strict=True), label=name)
+    axis.set_title(title)
+    axis.set_xlabel("environment steps")
+    axis.grid(alpha=0.3)
+    if title == "success" or title.startswith("share"):
+        axis.set_ylim(-0.03, 1.03)
+    if len(names) > 1:
+        axis.legend()

@@ -1,0 +1,1 @@
+"""Runtimes: how acting and learning share the machine."""

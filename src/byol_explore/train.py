@@ -1,0 +1,253 @@
+"""Training: a run directory from a configuration. `train(config)` is all that the command line does."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from byol_explore.checkpoint import Checkpoints, write_atomically
+from byol_explore.compilation import enable_compilation_cache
+from byol_explore.config import Config, default_run_dir, from_dict, to_dict
+from byol_explore.console import Display, make_display
+from byol_explore.envs.base import Environment, VectorEnv
+from byol_explore.envs.registry import make_envs
+from byol_explore.errors import DivergenceError, UserError
+from byol_explore.interrupts import Interrupts
+from byol_explore.learner import FINITE_ORDER, Learner
+from byol_explore.metrics import EpisodeWindow, Writer, make_writers
+from byol_explore.report.curves import draw_curves
+from byol_explore.runtime.anakin import Anakin, DispatchOutput, RunState
+
+SOLVED = 0.95  # success over a full window of episodes
+
+
+class Summary(NamedTuple):
+    """The outcome of a run, as in summary.json."""
+
+    run_dir: Path
+    data: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.data[name]
+
+
+def train(
+    config: Config, run_dir: Path | str | None = None, *, resume: bool = False, quiet: bool = False
+) -> Summary:
+    """Train to `config.steps` environment steps and leave everything in the run directory.
+
+    With `resume` a run continues from its newest whole checkpoint, bit for bit as if it had never stopped.
+    Ctrl-C and SIGTERM save a checkpoint first.
+    """
+    config.validate()
+    directory = Path(run_dir) if run_dir is not None else default_run_dir(config)
+    prepare_run_dir(directory, config, resume=resume)
+    enable_compilation_cache()
+    display = make_display(config.steps, quiet=quiet)
+    try:
+        return Run(config, directory, display, resume=resume).go()
+    finally:
+        display.close()
+
+
+def make_runtime(config: Config, envs: list[Environment]) -> Anakin:
+    """The runtime for these environments."""
+    vector = VectorEnv(envs, config.runtime.num_envs)
+    learner = Learner(config, vector.spec, len(envs))
+    return Anakin(config, vector, learner)
+
+
+class Run:
+    """One training run from its first or its restored state to its end."""
+
+    def __init__(self, config: Config, directory: Path, display: Display, *, resume: bool) -> None:
+        self.config, self.directory, self.display = config, directory, display
+        envs = make_envs(config.env_ids)
+        self.runtime = make_runtime(config, envs)
+        self.window = EpisodeWindow(config.env_ids, config.log.window, [env.spec.success_above for env in envs])
+        self.checkpoints = Checkpoints(directory / "checkpoints")
+        self.steps = 0
+        self.seconds_before = 0.0  # of earlier sessions of this run
+        self.compile_seconds = 0.0
+        self.solved_at: dict[str, float] | None = None
+        self.started = time.monotonic()
+        self.state: RunState = self.runtime.init(config.seed)
+        if resume:
+            self._restore()
+        self.start_steps = self.steps
+        self.writers: list[Writer] = make_writers(config, directory, keep_until=self.steps if resume else None)
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.started
+
+    def go(self) -> Summary:
+        """Dispatch until the steps are done or somebody interrupts."""
+        log, per_dispatch = self.config.log, self.config.steps_per_dispatch
+        self.display.say(f"training {self.config.env} with {self.config.method} in {self.directory}")
+        pending: list[dict[str, np.ndarray]] = []
+        with Interrupts() as interrupts:
+            while self.steps < self.config.steps and not interrupts.received:
+                before = self.steps
+                metrics = self._dispatch()
+                self.steps += per_dispatch
+                pending.append(metrics)
+                done = self.steps >= self.config.steps
+                self.display.advance(min(self.steps, self.config.steps), self._row([metrics]))
+                if done or interrupts.received or _crossed(before, self.steps, log.log_every):
+                    self._log(pending)
+                    pending = []
+                if done or interrupts.received or _crossed(before, self.steps, log.checkpoint_every):
+                    self._save()
+            signal = interrupts.received
+        return self._finish(signal)
+
+    def _dispatch(self) -> dict[str, np.ndarray]:
+        """One call of the compiled program; metrics are means over its learner steps."""
+        began = time.monotonic()
+        self.state, output = self.runtime.dispatch(self.state)
+        output = jax.device_get(output)
+        if self.steps == self.start_steps:
+            self.compile_seconds = time.monotonic() - began
+        self._check_finite(output)
+        self.window.add(output.episodes.ended, output.episodes.episode_return, output.episodes.length)
+        return {name: np.mean(values, axis=0) for name, values in output.metrics.items()}
+
+    def _check_finite(self, output: DispatchOutput) -> None:
+        bad_updates = np.flatnonzero(~np.all(output.finite, axis=1))
+        if bad_updates.size == 0:
+            return
+        update = int(bad_updates[0])
+        quantity = FINITE_ORDER[int(np.flatnonzero(~output.finite[update])[0])]
+        updates_before = self.steps // self.config.steps_per_rollout * self.config.updates_per_rollout
+        kept = self.checkpoints.steps()
+        last = f"the last good checkpoint is of step {kept[-1]:,}" if kept else "no checkpoint had been written yet"
+        for writer in self.writers:
+            writer.close()
+        raise DivergenceError(
+            f"training diverged at learner step {updates_before + update + 1:,}: the {quantity} became NaN or infinite "
+            f"first; {last} in {self.directory}"
+        )
+
+    def _row(self, pending: list[dict[str, np.ndarray]]) -> dict[str, Any]:
+        """A line of metrics.jsonl: episodes, curiosity, losses, speed."""
+        means = {name: np.mean([metrics[name] for metrics in pending], axis=0).tolist() for name in pending[0]}
+        running = max(time.monotonic() - self.started - self.compile_seconds, 1e-9)
+        later_steps = self.steps - self.start_steps - self.config.steps_per_dispatch
+        row = {
+            "steps": self.steps,
+            "learner_steps": self.steps // self.config.steps_per_rollout * self.config.updates_per_rollout,
+            **self.window.summary(),
+            **means,
+            "steps_per_second": max(later_steps, 0) / running,
+            "elapsed": self.seconds,
+        }
+        if self.solved_at is None and self.window.is_full() and row["success_rate"] >= SOLVED:
+            self.solved_at = {"steps": self.steps, "seconds": self.seconds}
+            self.display.say(f"solved: success {row['success_rate']:.3f} over the last {self.config.log.window} "
+                             f"episodes after {self.steps:,} steps, {self.seconds:.0f} s")  # fmt: skip
+        return row
+
+    def _log(self, pending: list[dict[str, np.ndarray]]) -> None:
+        row = self._row(pending)
+        for writer in self.writers:
+            writer.write(row)
+        self.display.log(row)
+
+    def _save(self) -> None:
+        meta = {
+            "seconds": self.seconds,
+            "episodes": self.window.to_meta(),
+            "solved_at": self.solved_at,
+        }
+        summary = self.window.summary()
+        score = (summary["success_rate"] or 0.0) + 1e-3 * (summary["return_mean"] or 0.0)
+        self.checkpoints.save(self.steps, self.state, meta, score)
+
+    def _restore(self) -> None:
+        restored = self.checkpoints.restore(self.state)
+        for name in restored.damaged:
+            self.display.say(f"skipped a damaged checkpoint: {name}")
+        self.state = restored.state
+        self.steps = restored.meta["step"]
+        self.seconds_before = restored.meta["seconds"]
+        self.solved_at = restored.meta["solved_at"]
+        self.window.load_meta(restored.meta["episodes"])
+        self.display.say(f"continuing from step {self.steps:,}")
+
+    def _finish(self, signal: int | None) -> Summary:
+        for writer in self.writers:
+            writer.close()
+        data = {
+            "env": self.config.env,
+            "method": self.config.method,
+            "ablation": self.config.ablation,
+            "regime": self.config.regime,
+            "seed": self.config.seed,
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "compile_seconds": self.compile_seconds,
+            "steps_per_second": self.steps / max(self.seconds, 1e-9),
+            **self.window.summary(),
+            "solved_at": self.solved_at,
+            "interrupted": signal is not None,
+        }
+        write_atomically(self.directory / "summary.json", json.dumps(data, indent=2) + "\n")
+        draw_curves(self.directory)
+        if signal is not None:
+            self.display.say(f"interrupted: saved at step {self.steps:,}; continue with --resume")
+            raise Interrupts.Stopped(signal)
+        return Summary(self.directory, data)
+
+
+def prepare_run_dir(directory: Path, config: Config, *, resume: bool) -> None:
+    """A fresh directory with config.json, or for `resume` one whose configuration fits."""
+    path = directory / "config.json"
+    if resume:
+        if not path.exists():
+            raise UserError(f"nothing to resume: {directory} holds no run (config.json is missing)")
+        check_resumable(load_config(directory), config)
+    elif path.exists() or (directory.exists() and any(directory.iterdir())):
+        raise UserError(f"{directory} already holds a run: continue it with --resume or choose another --run-dir")
+    directory.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(to_dict(config), indent=2) + "\n")
+
+
+def load_config(directory: Path) -> Config:
+    """The configuration of a run."""
+    path = Path(directory) / "config.json"
+    try:
+        return from_dict(json.loads(path.read_text()))
+    except OSError as error:
+        raise UserError(f"{directory} holds no run: {path.name} is missing") from error
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+
+
+def check_resumable(old: Config, new: Config) -> None:
+    """Only the number of steps and what is logged may change when a run continues."""
+    free = {"steps", "log"}
+    before, now = _flatten(to_dict(old), free), _flatten(to_dict(new), free)
+    different = [name for name in before if before[name] != now.get(name)]
+    if different:
+        changes = ", ".join(f"{name} was {before[name]!r}, now {now.get(name)!r}" for name in different[:3])
+        raise UserError(f"cannot resume with another configuration: {changes}; only steps and log.* may change")
+
+
+def _flatten(data: dict[str, Any], skip: set[str], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in data.items():
+        if name in skip and not prefix:
+            continue
+        if isinstance(value, dict):
+            flat.update(_flatten(value, skip, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _crossed(before: int, after: int, interval: int) -> bool:
+    return before // interval != after // interval

@@ -1,0 +1,70 @@
+"""The data that flows between environment, actor and learner.
+
+Axis letters, used in every shape comment of the package:
+
+    T  observations in a training sequence (so T - 1 transitions)
+    S  starts of a sequence, S = T - 1: one per transition
+    B  sequences in a batch, one per environment
+    K  open-loop horizon
+    N  size of an embedding,  M  size of a belief
+    D  discrete action components,  C  continuous action dimensions
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+
+Array = jax.Array
+PyTree = Any
+
+
+class Action(NamedTuple):
+    """An action of a hybrid space; a pure discrete or continuous space leaves the other part empty."""
+
+    discrete: Array  # [..., D] int32, one category per component
+    continuous: Array  # [..., C] float32, in the policy's units: [-1, 1] spans the bounds
+
+
+class Policy(NamedTuple):
+    """Parameters of the action distribution: independent categoricals and a diagonal Gaussian."""
+
+    logits: tuple[Array, ...]  # D arrays [..., categories of the component]
+    mean: Array  # [..., C]
+    stddev: Array  # [..., C]
+
+
+class TimeStep(NamedTuple):
+    """What an environment answers, dm_env style: the reward and discount lead to `observation`."""
+
+    observation: PyTree  # [...]
+    reward: Array  # [] 0 at the first observation of an episode
+    discount: Array  # [] 0 at termination, 1 otherwise (also at truncation)
+    is_first: Array  # [] first observation of an episode: resets recurrent state
+    is_last: Array  # [] last observation: the next action is ignored
+
+
+class Memory(NamedTuple):
+    """What the agent carries from one observation to the next."""
+
+    core: PyTree  # recurrent state of the policy's representation
+    world: PyTree  # recurrent state of the curiosity's own representation, () when shared
+    action: Action  # the action before the coming observation
+    reward: Array  # the extrinsic reward that came with it
+
+
+class Trajectory(NamedTuple):
+    """A batch of sequences, time-major. Transition t leads from observation t to observation t + 1."""
+
+    observation: PyTree  # [T, B, ...]
+    is_first: Array  # [T, B]
+    action: Action  # [T-1, B, ...]
+    reward: Array  # [T-1, B] extrinsic, as the environment gave it
+    discount: Array  # [T-1, B] 0 at termination, 1 otherwise; gamma is the learner's
+    policy: Policy  # [T-1, B, ...] of the target policy, which acted
+    task: Array  # [B] int32
+    memory: Memory  # [B, ...] before observation 0
+
+    @property
+    def valid(self) -> Array:
+        """[T-1, B]: False for the dummy transition from an episode's last observation to the next first."""
+        return ~self.is_first[1:]

@@ -1,0 +1,290 @@
+"""Small configurations, random batches with episode boundaries inside, and slow NumPy networks to compare with."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from byol_explore.config import Config, CuriosityConfig, NetworkConfig, RuntimeConfig
+from byol_explore.envs.base import ActionSpec, EnvSpec
+from byol_explore.networks.assembly import Actor, Representation, View, make_actor
+from byol_explore.types import Action, Array, Policy, PyTree, Trajectory
+
+TIME, BATCH = 7, 3
+WORDS = 9  # of the instructions' vocabulary
+
+ACTIONS = {
+    "discrete": ActionSpec((4,)),
+    "continuous": ActionSpec((), 2),
+    "hybrid": ActionSpec((3, 2), 2),
+}
+OBSERVATIONS: dict[str, PyTree] = {
+    "grid": jax.ShapeDtypeStruct((4, 3, 2), jnp.uint8),
+    "vector": jax.ShapeDtypeStruct((6,), jnp.float32),
+    "image": jax.ShapeDtypeStruct((9, 8, 1), jnp.uint8),
+    "hard-eight": {
+        "rgb": jax.ShapeDtypeStruct((9, 8, 3), jnp.uint8),
+        "hand_force": jax.ShapeDtypeStruct((), jnp.float32),
+        "hand_is_holding": jax.ShapeDtypeStruct((), jnp.bool_),
+        "hand_distance": jax.ShapeDtypeStruct((), jnp.float32),
+        "instruction": jax.ShapeDtypeStruct((4,), jnp.int32),
+    },
+}
+
+# The first environment ends two short episodes, the second starts with an episode, the third stays inside one.
+IS_FIRST = np.zeros((TIME, BATCH), bool)
+IS_FIRST[[2, 4], 0] = True
+IS_FIRST[[0, 5], 1] = True
+
+
+# Configurations
+
+
+def small_network(core: str = "gru") -> NetworkConfig:
+    return NetworkConfig(
+        encoder_hidden=(10,), cell_size=3, embedding_size=8, core=core, belief_size=6, policy_hidden=(9,),
+        value_hidden=(9,), predictor_hidden=(9,), action_size=5, action_bins=4,
+    )  # fmt: skip
+
+
+def small_config(method: str = "byol-explore", *, core: str = "gru", **curiosity: Any) -> Config:
+    return Config(
+        method=method,
+        network=small_network(core),
+        curiosity=CuriosityConfig(**{"horizon": 3, **curiosity}),
+        runtime=RuntimeConfig(num_envs=BATCH, batch_size=BATCH, sequence_length=TIME),
+    )
+
+
+def make_spec(observation: str = "grid", action: str = "discrete") -> EnvSpec:
+    return EnvSpec("test", OBSERVATIONS[observation], ACTIONS[action], max_steps=10)
+
+
+def make(constructor: Callable[[Array], Any], seed: int = 0) -> Any:
+    """A module from a function of a key, filled with noise by NumPy: nothing to compile, no bias at zero."""
+    rng = np.random.default_rng(seed)
+
+    def fill(x: jax.ShapeDtypeStruct) -> Array:
+        fan_in = np.prod(x.shape[:-1]) if len(x.shape) > 1 else 4
+        return jnp.asarray(rng.normal(size=x.shape) / np.sqrt(fan_in), x.dtype)
+
+    return jax.tree.map(fill, jax.eval_shape(constructor, jax.random.key(0)))
+
+
+def small_actor(spec: EnvSpec, core: str = "gru", *, own_world: bool = False, seed: int = 0) -> Actor:
+    network = small_network(core)
+    return make(lambda key: make_actor(network, spec, key, own_world=own_world, world_size=None), seed)
+
+
+# Random data
+
+
+def random_array(rng: np.random.Generator, lead: tuple[int, ...], like: jax.ShapeDtypeStruct) -> Array:
+    shape = (*lead, *like.shape)
+    if like.dtype == jnp.uint8:
+        high = 16 if like.shape[-1] == 2 else 256
+        return jnp.asarray(rng.integers(0, high, shape), like.dtype)
+    if like.dtype == jnp.int32:
+        return jnp.asarray(rng.integers(0, WORDS, shape), like.dtype)
+    if like.dtype == jnp.bool_:
+        return jnp.asarray(rng.random(shape) < 0.5)
+    return jnp.asarray(rng.normal(size=shape), like.dtype)
+
+
+def random_observation(rng: np.random.Generator, spec: EnvSpec, lead: tuple[int, ...]) -> PyTree:
+    return jax.tree.map(lambda like: random_array(rng, lead, like), spec.observation)
+
+
+def random_action(rng: np.random.Generator, spec: ActionSpec, lead: tuple[int, ...]) -> Action:
+    discrete = [rng.integers(0, n, lead) for n in spec.discrete]
+    return Action(
+        jnp.asarray(np.stack(discrete, -1) if discrete else np.zeros((*lead, 0)), jnp.int32),
+        jnp.asarray(0.7 * rng.normal(size=(*lead, spec.continuous)), jnp.float32),
+    )
+
+
+def random_policy(rng: np.random.Generator, spec: ActionSpec, lead: tuple[int, ...]) -> Policy:
+    def normal(n: int) -> Array:
+        return jnp.asarray(rng.normal(size=(*lead, n)), jnp.float32)
+
+    stddev = jnp.asarray(rng.uniform(0.5, 1.5, (*lead, spec.continuous)), jnp.float32)
+    return Policy(tuple(normal(n) for n in spec.discrete), normal(spec.continuous), stddev)
+
+
+def shaken(tree: PyTree, seed: int = 0, scale: float = 0.3) -> PyTree:
+    """The same with noise on every float, so that no bias is zero and no state initial."""
+    rng = np.random.default_rng(seed)
+
+    def shake(x: Array) -> Array:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return x
+        return jnp.asarray(np.asarray(x) + scale * rng.normal(size=x.shape), x.dtype)
+
+    return jax.tree.map(shake, tree)
+
+
+def make_trajectory(spec: EnvSpec, actor: Actor, seed: int = 0, is_first: np.ndarray = IS_FIRST) -> Trajectory:
+    """Random in everything, also where nothing should look: rewards and actions of the dummy transitions."""
+    rng = np.random.default_rng(seed)
+    lead = (TIME - 1, BATCH)
+    ends = np.concatenate([is_first[2:], np.zeros((1, BATCH), bool)])
+    memory = shaken(actor.initial_memory(spec, BATCH), seed + 1, 1.0)
+    return Trajectory(
+        observation=random_observation(rng, spec, (TIME, BATCH)),
+        is_first=jnp.asarray(is_first),
+        action=random_action(rng, spec.action, lead),
+        reward=jnp.asarray(rng.normal(size=lead), jnp.float32),
+        discount=jnp.asarray(~ends, jnp.float32),
+        policy=random_policy(rng, spec.action, lead),
+        task=jnp.zeros((BATCH,), jnp.int32),
+        memory=memory._replace(action=random_action(rng, spec.action, (BATCH,))),
+    )
+
+
+def permute_environments(trajectory: Trajectory, order: list[int]) -> Trajectory:
+    timed = jax.tree.map(lambda x: np.asarray(x)[:, order], trajectory._replace(task=None, memory=None))
+    task, memory = jax.tree.map(lambda x: np.asarray(x)[order], (trajectory.task, trajectory.memory))
+    return timed._replace(task=task, memory=memory)
+
+
+def replace_observations(spec: EnvSpec, trajectory: Trajectory, where: np.ndarray, seed: int = 99) -> Trajectory:
+    """Other observations where the mask [T, B] says so."""
+    rng = np.random.default_rng(seed)
+
+    def other(like: jax.ShapeDtypeStruct, x: Array) -> np.ndarray:
+        fresh = random_array(rng, x.shape[:2], like)
+        return np.where(where.reshape(*where.shape, *[1] * (x.ndim - 2)), fresh, x)
+
+    return trajectory._replace(observation=jax.tree.map(other, spec.observation, trajectory.observation))
+
+
+@jax.jit
+def call(module: Callable[..., Any], *inputs: Any) -> Any:
+    """A module's output, compiled once per shape."""
+    return module(*inputs)
+
+
+@jax.jit
+def unroll(representation: Representation, trajectory: Trajectory) -> View:
+    """Along a trajectory from the policy's stored state."""
+    return representation.unroll(trajectory, trajectory.memory.core)
+
+
+# Comparisons
+
+
+def leaves_with_names(tree: PyTree) -> dict[str, np.ndarray]:
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def assert_trees_close(actual: PyTree, expected: PyTree, rtol: float = 1e-5, atol: float = 1e-5) -> None:
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for name, leaf in leaves_with_names(actual).items():
+        np.testing.assert_allclose(leaf, leaves_with_names(expected)[name], rtol=rtol, atol=atol, err_msg=name)
+
+
+def largest(tree: PyTree) -> float:
+    """The largest absolute number in a tree."""
+    return max((float(np.max(np.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(tree)), default=0.0)
+
+
+def parameter_count(tree: PyTree) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+# Slow networks in double precision; the parameters are those of the module that is tested
+
+
+def numpy_linear(layer: Any, x: np.ndarray) -> np.ndarray:
+    y = np.asarray(x, np.float64) @ np.asarray(layer.weight, np.float64)
+    return y if layer.bias is None else y + np.asarray(layer.bias, np.float64)
+
+
+def numpy_mlp(mlp: Any, x: np.ndarray) -> np.ndarray:
+    for layer in mlp.layers[:-1]:
+        x = np.maximum(numpy_linear(layer, x), 0.0)
+    return numpy_linear(mlp.layers[-1], x)
+
+
+def numpy_standardize(x: np.ndarray) -> np.ndarray:
+    return (x - x.mean()) / np.sqrt(x.var() + 1e-5)
+
+
+def numpy_conv(conv: Any, image: np.ndarray) -> np.ndarray:
+    """One image [H, W, c] with a border of zeros."""
+    height, width, _ = image.shape
+    weight, bias = np.asarray(conv.weight, np.float64), np.asarray(conv.bias, np.float64)
+    padded = np.zeros((height + 2, width + 2, image.shape[2]))
+    padded[1:-1, 1:-1] = image
+    out = np.zeros((height, width, weight.shape[3]))
+    for y in range(height):
+        for x in range(width):
+            out[y, x] = bias + sum(padded[y + dy, x + dx] @ weight[dy, dx] for dy in range(3) for dx in range(3))
+    return out
+
+
+def numpy_max_pool(image: np.ndarray) -> np.ndarray:
+    """3 x 3, stride 2; the border that "same" padding adds is split evenly, the odd one goes to the end."""
+    starts = []
+    for size in image.shape[:2]:
+        outputs = -(-size // 2)
+        border = max(2 * (outputs - 1) + 3 - size, 0)
+        starts.append([2 * i - border // 2 for i in range(outputs)])
+    out = np.zeros((len(starts[0]), len(starts[1]), image.shape[2]))
+    for i, top in enumerate(starts[0]):
+        for j, left in enumerate(starts[1]):
+            out[i, j] = image[max(top, 0) : top + 3, max(left, 0) : left + 3].max(axis=(0, 1))
+    return out
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def numpy_gru(core: Any, state: np.ndarray, projected: np.ndarray) -> np.ndarray:
+    size = state.shape[-1]
+    recurrent = numpy_linear(core.recurrent, state)
+    r, z = (_sigmoid((projected + recurrent)[..., i * size : (i + 1) * size]) for i in range(2))
+    n = np.tanh(projected[..., 2 * size :] + r * recurrent[..., 2 * size :])
+    return (1.0 - z) * state + z * n
+
+
+def numpy_lstm(
+    core: Any, state: tuple[np.ndarray, np.ndarray], projected: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    hidden, cell = state
+    size = hidden.shape[-1]
+    total = projected + numpy_linear(core.recurrent, hidden)
+    i, g, f, o = (total[..., j * size : (j + 1) * size] for j in range(4))
+    cell = _sigmoid(f + 1.0) * cell + _sigmoid(i) * np.tanh(g)
+    return _sigmoid(o) * np.tanh(cell), cell
+
+
+def numpy_core(core: Any, state: Any, projected: np.ndarray) -> Any:
+    """One step; a GRU's state is an array, an LSTM's a pair."""
+    return (numpy_lstm if isinstance(state, tuple) else numpy_gru)(core, state, projected)
+
+
+def numpy_belief(state: Any) -> np.ndarray:
+    return state[0] if isinstance(state, tuple) else state
+
+
+def numpy_action_rows(embedding: Any, action: Action) -> np.ndarray:
+    """Sum of the table rows of one action, looked up one component at a time."""
+    tables = np.asarray(embedding.tables, np.float64)
+    total, start = np.zeros(tables.shape[1]), 0
+    for component, categories in enumerate(embedding.spec.discrete):
+        total = total + tables[start + int(action.discrete[component])]
+        start += categories
+    for value in np.asarray(action.continuous):
+        edges = np.linspace(-1.0, 1.0, embedding.bins + 1)[1:-1]
+        total = total + tables[start + int(np.sum(value >= edges))]
+        start += embedding.bins
+    return total
+
+
+def at(tree: PyTree, *index: int) -> PyTree:
+    """One entry of every array, in NumPy; named tuples become what they were."""
+    return jax.tree.map(lambda x: np.asarray(x)[index], tree)

@@ -1,0 +1,157 @@
+"""Episodes in a row, against a scripted world that says in every observation where it is."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from byol_explore.envs.base import ActionSpec, AutoReset, EnvSpec, VectorEnv
+from byol_explore.types import Action, Array, TimeStep
+
+ACTIONS = 100
+
+
+class Scripted:
+    """Draws an episode number; that gives the length, 1 to `longest`, and the kind of end: odd ones terminate.
+
+    The reward is the action, plus one. `world` tells several of them apart.
+    """
+
+    def __init__(self, world: int = 0, longest: int = 5, *, fixed: bool = False) -> None:
+        self.world, self.longest, self.fixed = world, longest, fixed
+        shapes = {name: jax.ShapeDtypeStruct((), jnp.int32) for name in ("world", "episode", "time", "action")}
+        self.spec = EnvSpec("scripted", shapes, ActionSpec(discrete=(ACTIONS,)), longest)
+
+    def length(self, episode: Array) -> Array:
+        return self.longest if self.fixed else episode % self.longest + 1
+
+    def reset(self, key: Array) -> tuple[dict[str, Array], TimeStep]:
+        episode = jax.random.bits(key) >> 2
+        state = {"world": self.world, "episode": episode, "time": 0, "action": -1}
+        state = jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), state)
+        return state, TimeStep(state, jnp.zeros(()), jnp.ones(()), jnp.array(True), jnp.array(False))
+
+    def step(self, state: dict[str, Array], action: Action) -> tuple[dict[str, Array], TimeStep]:
+        choice = action.discrete[0]
+        state = state | {"time": state["time"] + 1, "action": choice}
+        ended = state["time"] == self.length(state["episode"])
+        discount = jnp.where(ended & (state["episode"] % 2 == 1), 0.0, 1.0)
+        return state, TimeStep(state, choice + 1.0, discount, jnp.array(False), ended)
+
+    def render(self, state: dict[str, Array]) -> np.ndarray:
+        return np.zeros((1, 1, 3), np.uint8)
+
+
+def stream(envs: AutoReset | VectorEnv, start: Array, steps: int) -> tuple[TimeStep, np.ndarray]:
+    """`steps` + 1 time steps [T, B] of a batch, and the random actions [T-1, B] between them."""
+    actions = jax.random.randint(jax.random.key(99), (steps, envs.num_envs), 0, ACTIONS)
+
+    def step(state, choice):
+        return envs.step(state, Action(choice[:, None], jnp.zeros((envs.num_envs, 0))))
+
+    @jax.jit
+    def run():
+        state, first = envs.reset(start)
+        _, rest = jax.lax.scan(step, state, actions)
+        return jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), first, rest)
+
+    return jax.tree.map(np.asarray, run()), np.asarray(actions)
+
+
+def auto_reset_stream(env: Scripted, num_envs: int, steps: int, seed: int = 0) -> tuple[TimeStep, np.ndarray]:
+    return stream(AutoReset(env, num_envs), jax.random.split(jax.random.key(seed), num_envs), steps)
+
+
+@pytest.fixture(scope="module")
+def random_ends() -> tuple[TimeStep, np.ndarray]:
+    return auto_reset_stream(Scripted(), num_envs=12, steps=60)
+
+
+def test_every_step_is_the_scripted_one(random_ends: tuple[TimeStep, np.ndarray]) -> None:
+    """Walks every stream by hand: what each step must be follows from the one before and the action."""
+    steps, actions = random_ends
+    seen = steps.observation
+    for t, i in np.ndindex(actions.shape):
+        after = t + 1
+        if steps.is_last[t, i]:
+            assert seen["time"][after, i] == 0
+            assert steps.is_first[after, i] and not steps.is_last[after, i]
+            assert steps.reward[after, i] == 0.0 and steps.discount[after, i] == 1.0
+            continue
+        assert seen["episode"][after, i] == seen["episode"][t, i]
+        assert seen["time"][after, i] == seen["time"][t, i] + 1
+        assert not steps.is_first[after, i]
+        assert steps.reward[after, i] == actions[t, i] + 1
+        ended = seen["time"][after, i] == seen["episode"][t, i] % 5 + 1
+        assert steps.is_last[after, i] == ended
+        assert steps.discount[after, i] == (0.0 if ended and seen["episode"][t, i] % 2 else 1.0)
+
+
+def test_both_kinds_of_end_keep_their_last_observation(random_ends: tuple[TimeStep, np.ndarray]) -> None:
+    steps, _ = random_ends
+    episode, time = steps.observation["episode"], steps.observation["time"]
+    np.testing.assert_array_equal(time[steps.is_last], episode[steps.is_last] % 5 + 1)
+    assert set(steps.discount[steps.is_last]) == {0.0, 1.0}
+    assert (steps.discount[~steps.is_last] == 1.0).all()
+
+
+def test_action_after_the_last_observation_is_ignored(random_ends: tuple[TimeStep, np.ndarray]) -> None:
+    steps, actions = random_ends
+    dummy = steps.is_last[:-1]
+    assert dummy.any()
+    assert (steps.observation["action"][1:][dummy] == -1).all()
+    np.testing.assert_array_equal(steps.observation["action"][1:][~dummy], actions[~dummy])
+
+
+def test_no_episode_is_played_twice(random_ends: tuple[TimeStep, np.ndarray]) -> None:
+    """Neither by two environments nor by one after the other."""
+    steps, _ = random_ends
+    started = steps.observation["episode"][steps.is_first]
+    assert len(set(started.tolist())) == len(started) > 100
+
+
+@pytest.mark.parametrize("num_envs", [1, 8, 9, 37])
+def test_all_may_end_in_one_step(num_envs: int) -> None:
+    """More ends than are reset at once."""
+    steps, _ = auto_reset_stream(Scripted(longest=3, fixed=True), num_envs, steps=9)
+    expected = np.tile(np.array([0, 1, 2, 3, 0, 1, 2, 3, 0, 1])[:, None], num_envs)
+    np.testing.assert_array_equal(steps.observation["time"], expected)
+    np.testing.assert_array_equal(steps.is_last, expected == 3)
+    np.testing.assert_array_equal(steps.is_first, expected == 0)
+    started = steps.observation["episode"][steps.is_first]
+    assert len(set(started.tolist())) == 3 * num_envs
+
+
+def test_stream_depends_on_the_key_alone(random_ends: tuple[TimeStep, np.ndarray]) -> None:
+    again, _ = auto_reset_stream(Scripted(), num_envs=12, steps=60)
+    jax.tree.map(np.testing.assert_array_equal, random_ends[0], again)
+    other, _ = auto_reset_stream(Scripted(), num_envs=12, steps=60, seed=1)
+    assert (again.observation["episode"] != other.observation["episode"]).all()
+
+
+def test_tasks_are_interleaved() -> None:
+    """Environment i plays task i mod tasks, and gets its own action; its episodes are not mixed with others'."""
+    lengths = (2, 3, 5)
+    envs = VectorEnv([Scripted(world, longest, fixed=True) for world, longest in enumerate(lengths)], 12)
+    steps, actions = stream(envs, jax.random.key(1), 30)
+    task = np.arange(12) % 3
+    np.testing.assert_array_equal(envs.task, task)
+    np.testing.assert_array_equal(steps.observation["world"], np.broadcast_to(task, (31, 12)))
+    period = np.asarray(lengths)[task] + 1  # the last observation of an episode and the next first are two steps
+    np.testing.assert_array_equal(steps.observation["time"], np.arange(31)[:, None] % period)
+    valid = ~steps.is_first[1:]
+    np.testing.assert_array_equal(steps.observation["action"][1:][valid], actions[valid])
+    np.testing.assert_array_equal(steps.reward[1:][valid], actions[valid] + 1)
+    same_episode = steps.observation["episode"][1:] == steps.observation["episode"][:-1]
+    np.testing.assert_array_equal(same_episode, valid)
+
+
+def test_tasks_must_share_the_environments_evenly() -> None:
+    with pytest.raises(ValueError, match="10 environments .* 3 tasks"):
+        VectorEnv([Scripted(world) for world in range(3)], 10)
+
+
+def test_a_zero_action_has_the_shapes_of_its_space() -> None:
+    action = ActionSpec(discrete=(3, 4), continuous=5).zero()
+    assert (action.discrete.shape, action.discrete.dtype) == ((2,), jnp.int32)
+    assert (action.continuous.shape, action.continuous.dtype) == ((5,), jnp.float32)
