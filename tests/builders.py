@@ -1,5 +1,6 @@
 """Small configurations, random batches with episode boundaries inside, and slow NumPy networks to compare with."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,9 @@ from byol_explore.config import Config, CuriosityConfig, NetworkConfig, RuntimeC
 from byol_explore.envs.base import ActionSpec, EnvSpec
 from byol_explore.networks.assembly import Actor, Representation, View, make_actor
 from byol_explore.types import Action, Array, Policy, PyTree, Trajectory
+
+# Compiling is what these tests spend their time on: without optimisation it takes less than half.
+jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 TIME, BATCH = 7, 3
 WORDS = 9  # of the instructions' vocabulary
@@ -160,13 +164,13 @@ def replace_observations(spec: EnvSpec, trajectory: Trajectory, where: np.ndarra
     return trajectory._replace(observation=jax.tree.map(other, spec.observation, trajectory.observation))
 
 
-@jax.jit
+@jit
 def call(module: Callable[..., Any], *inputs: Any) -> Any:
     """A module's output, compiled once per shape."""
     return module(*inputs)
 
 
-@jax.jit
+@jit
 def unroll(representation: Representation, trajectory: Trajectory) -> View:
     """Along a trajectory from the policy's stored state."""
     return representation.unroll(trajectory, trajectory.memory.core)
@@ -251,9 +255,7 @@ def numpy_gru(core: Any, state: np.ndarray, projected: np.ndarray) -> np.ndarray
     return (1.0 - z) * state + z * n
 
 
-def numpy_lstm(
-    core: Any, state: tuple[np.ndarray, np.ndarray], projected: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def numpy_lstm(core: Any, state: tuple[np.ndarray, np.ndarray], projected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     hidden, cell = state
     size = hidden.shape[-1]
     total = projected + numpy_linear(core.recurrent, hidden)

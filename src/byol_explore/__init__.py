@@ -1,11 +1,19 @@
-"""BYOL-Explore: curiosity by bootstrapped latent prediction, in JAX."""
+"""BYOL-Explore: curiosity by bootstrapped latent prediction, in JAX.
 
-from byol_explore.config import Config
-from byol_explore.envs.registry import env_families, make_env, make_envs
-from byol_explore.errors import DivergenceError, UserError
-from byol_explore.evaluation.episodes import evaluate
-from byol_explore.presets import ABLATIONS, PRESETS, make_config
-from byol_explore.train import Summary, load_config, train
+Names are loaded when they are first used, so that `use_cores` can come before anything that starts JAX.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from byol_explore.config import Config
+    from byol_explore.devices import use_cores
+    from byol_explore.envs.registry import env_families, make_env, make_envs
+    from byol_explore.errors import DivergenceError, UserError
+    from byol_explore.evaluation.episodes import evaluate
+    from byol_explore.presets import ABLATIONS, PRESETS, make_config
+    from byol_explore.training import Summary, load_config, train
 
 __version__ = "0.1.0"
 
@@ -23,4 +31,22 @@ __all__ = [
     "make_env",
     "make_envs",
     "train",
+    "use_cores",
 ]
+
+_HOMES = {
+    "config": ("Config",),
+    "devices": ("use_cores",),
+    "envs.registry": ("env_families", "make_env", "make_envs"),
+    "errors": ("DivergenceError", "UserError"),
+    "evaluation.episodes": ("evaluate",),
+    "presets": ("ABLATIONS", "PRESETS", "make_config"),
+    "training": ("Summary", "load_config", "train"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,7 @@
 """The command line: `byol-explore train | evaluate | presets | envs`."""
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import sys
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from byol_explore.config import Config, default_run_dir
+from byol_explore.devices import use_cores
 from byol_explore.errors import DivergenceError, UserError, unknown
 from byol_explore.interrupts import Interrupts
 
@@ -58,13 +60,11 @@ class EvaluateCommand:
 
 
 def train_command(arguments: Sequence[str]) -> None:
-    from byol_explore.train import load_config, train
+    from byol_explore.training import load_config, train
 
     first = _first_look(arguments)
     default = first.base_config(load_config)
-    command = tyro.cli(
-        TrainCommand, args=list(arguments), default=TrainCommand(default), prog="byol-explore train"
-    )
+    command = tyro.cli(TrainCommand, args=list(arguments), default=TrainCommand(default), prog="byol-explore train")
     summary = train(command.config, command.run_dir, resume=command.resume, quiet=command.quiet)
     if not command.quiet:
         success = summary["success_rate"]
@@ -137,6 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if arguments[0] not in COMMANDS:
             raise unknown("command", arguments[0], list(COMMANDS))
+        with contextlib.suppress(UserError):  # inside a process where JAX already runs, its devices stay
+            use_cores()
         COMMANDS[arguments[0]].run(arguments[1:])
     except (UserError, DivergenceError) as error:
         print(f"error: {error}", file=sys.stderr)

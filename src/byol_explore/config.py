@@ -132,7 +132,7 @@ class RuntimeConfig:
     rollouts_per_dispatch: int = 5
     """Acting and learning rounds per call of the compiled program."""
     devices: int = 0
-    """Devices to spread the batch over; 0 takes all, and one per core on a CPU."""
+    """Devices to spread the batch over; 0 takes as many as share it evenly. On a CPU a core is a device."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +189,11 @@ class Config:
         return self.steps_per_rollout * self.runtime.rollouts_per_dispatch
 
     @property
+    def total_steps(self) -> int:
+        """`steps`, rounded up to whole dispatches."""
+        return -(-self.steps // self.steps_per_dispatch) * self.steps_per_dispatch
+
+    @property
     def updates_per_rollout(self) -> int:
         return self.runtime.num_envs // self.runtime.batch_size
 
@@ -223,7 +228,9 @@ class Config:
             )
         tasks = len(self.env_ids)
         if runtime.batch_size % tasks:
-            raise UserError(f"{tasks} tasks cannot share a batch of {runtime.batch_size} evenly: set runtime.batch_size")
+            raise UserError(
+                f"{tasks} tasks cannot share a batch of {runtime.batch_size} evenly: set runtime.batch_size"
+            )
         return self
 
 

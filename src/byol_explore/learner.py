@@ -15,6 +15,7 @@ from byol_explore.envs.base import EnvSpec
 from byol_explore.networks.assembly import Actor, Networks, View, make_actor, make_encoder
 from byol_explore.networks.layers import MLP, Linear
 from byol_explore.ops import moments, policies, popart, returns, vmpo
+from byol_explore.ops.collectives import Axis, global_sum
 from byol_explore.ops.moments import masked_mean
 from byol_explore.types import Array, Policy, PyTree, Trajectory
 
@@ -64,8 +65,9 @@ FINITE_ORDER = (
 class Learner:
     """Builds and updates a `LearnerState`; holds no state of its own."""
 
-    def __init__(self, config: Config, spec: EnvSpec, tasks: int) -> None:
+    def __init__(self, config: Config, spec: EnvSpec, tasks: int, axis: Axis = None) -> None:
         self.config, self.spec, self.tasks = config, spec, tasks
+        self.axis = axis  # of devices that the batch is spread over
         optimizer = config.optimizer
         clip = optimizer.max_gradient_norm
         self.optimizer = optax.chain(
@@ -141,6 +143,9 @@ class Learner:
             finite,
         )
 
+    def _mean(self, x: Array, valid: Array) -> Array:
+        return masked_mean(x, valid, self.axis)
+
     def _loss(
         self, online: Networks, duals: vmpo.Duals, state: LearnerState, trajectory: Trajectory
     ) -> tuple[Array, LossOutput]:
@@ -149,7 +154,7 @@ class Learner:
         actor, memory = online.actor, trajectory.memory
         view = actor.representation.unroll(trajectory, memory.core)
         world_view = view if actor.world is None else actor.world.unroll(trajectory, memory.world)
-        curiosity = online.curiosity(state.target, world_view, trajectory)
+        curiosity = online.curiosity(state.target, world_view, trajectory, self.axis)
 
         reward, statistics, reward_metrics = self._reward(state.statistics, curiosity.uncertainty, trajectory)
         value_loss, advantage, statistics, value_layer, value_metrics = self._value_loss(
@@ -171,8 +176,13 @@ class Learner:
             view.embedding, view.belief, curiosity.loss, metrics["intrinsic_reward"], metrics["value"],
             metrics["value_target"], policy, metrics["loss_policy"], metrics["temperature"], metrics["loss_kl"],
         )  # fmt: skip
-        finite = jnp.stack([_all_finite(check) for check in checks])
+        finite = self._all_finite(checks)
         return loss, LossOutput(statistics, value_layer, metrics, finite)
+
+    def _all_finite(self, trees: tuple[PyTree, ...]) -> Array:
+        """Whether each tree is finite everywhere, on all devices."""
+        bad = [sum(jnp.sum(~jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)) for tree in trees]
+        return global_sum(jnp.stack(bad), self.axis) == 0
 
     def _reward(
         self, statistics: Statistics, uncertainty: Array, trajectory: Trajectory
@@ -180,25 +190,27 @@ class Learner:
         """The reward that the agent maximises, [T-1, B] (section 3.3, appendix A.3, C)."""
         config, valid = self.config, trajectory.valid
         normalizer, intrinsic = moments.intrinsic_reward(
-            statistics.normalizer, uncertainty, valid, config.curiosity.normalizer_decay, config.prioritize
+            statistics.normalizer, uncertainty, valid, config.curiosity.normalizer_decay, config.prioritize, self.axis
         )
-        clipped = 1.0 - masked_mean((intrinsic > 0).astype(jnp.float32), valid)
+        clipped = 1.0 - self._mean((intrinsic > 0).astype(jnp.float32), valid)
         task = jnp.broadcast_to(trajectory.task, valid.shape)
 
         def on_scale(stats: RewardScale, reward: Array, step: float) -> tuple[RewardScale, Array]:
             flat = (reward.ravel(), task.ravel(), valid.ravel())
-            stats, scaled = rescale(stats, *flat, step, config.agent.min_reward_scale)
+            stats, scaled = rescale(stats, *flat, step, config.agent.min_reward_scale, self.axis)
             return stats, scaled.reshape(reward.shape)
 
-        extrinsic_stats, extrinsic = on_scale(statistics.extrinsic, trajectory.reward, config.agent.extrinsic_scale_step)
+        extrinsic_stats, extrinsic = on_scale(
+            statistics.extrinsic, trajectory.reward, config.agent.extrinsic_scale_step
+        )
         intrinsic_stats, scaled = on_scale(statistics.intrinsic, intrinsic, config.agent.intrinsic_scale_step)
         reward = mix(extrinsic, scaled, config.regime, config.curiosity.mixing)
         metrics = {
-            "uncertainty": masked_mean(uncertainty, valid),
+            "uncertainty": self._mean(uncertainty, valid),
             "uncertainty_stddev": moments.standard_deviation(normalizer.raw, config.curiosity.normalizer_decay),
-            "intrinsic_reward": masked_mean(intrinsic, valid),
+            "intrinsic_reward": self._mean(intrinsic, valid),
             "clipped_share": clipped,
-            "extrinsic_reward": masked_mean(trajectory.reward, valid),
+            "extrinsic_reward": self._mean(trajectory.reward, valid),
         }
         statistics = Statistics(normalizer, statistics.popart, extrinsic_stats, intrinsic_stats)
         return (1.0 - config.agent.gamma) * reward, statistics, metrics
@@ -221,7 +233,12 @@ class Learner:
         discount = agent.gamma * trajectory.discount
         targets = jax.vmap(returns.vtrace_targets, 1, 1)(value, reward, discount, valid)
         new_stats = popart.update_popart(
-            stats, targets.ravel(), jnp.broadcast_to(task, targets.shape).ravel(), valid.ravel(), agent.popart_step
+            stats,
+            targets.ravel(),
+            jnp.broadcast_to(task, targets.shape).ravel(),
+            valid.ravel(),
+            agent.popart_step,
+            self.axis,
         )
         rescaled = rescale_head(last, stats, new_stats, agent.popart_min_scale)
         # Computes with the rescaled layer, passes the gradient straight on to the parameters.
@@ -229,10 +246,10 @@ class Learner:
         normalized = jnp.sum(chosen * through(hidden[:-1]), axis=-1)
         new_scale = popart.scale(new_stats, agent.popart_min_scale)
         normalized_targets = (targets - new_stats.mean[task]) / new_scale[task]
-        loss = masked_mean(jnp.square(normalized - normalized_targets), valid)
+        loss = self._mean(jnp.square(normalized - normalized_targets), valid)
         metrics = {
-            "value": masked_mean(value[:-1], valid),
-            "value_target": masked_mean(targets, valid),
+            "value": self._mean(value[:-1], valid),
+            "value_target": self._mean(targets, valid),
             "value_scale": jnp.mean(new_scale),
         }
         return loss, targets - value[:-1], statistics._replace(popart=new_stats), rescaled, metrics
@@ -245,7 +262,7 @@ class Learner:
         flat = valid.ravel()
         loss = vmpo.policy_loss(
             log_prob(policy, trajectory.action).ravel(), advantage.ravel(), flat,
-            duals.temperature, agent.temperature_epsilon, agent.top_fraction,
+            duals.temperature, agent.temperature_epsilon, agent.top_fraction, self.axis,
         )  # fmt: skip
         categorical = [
             jax.vmap(jax.vmap(policies.categorical_kl))(target, online).ravel()
@@ -255,13 +272,13 @@ class Learner:
         covariance = jax.vmap(jax.vmap(policies.covariance_kl))(trajectory.policy, policy).reshape(mean.shape)
         penalty = jnp.zeros(())
         for index, kl in enumerate(categorical):
-            penalty += vmpo.kl_penalty(kl, flat, duals.categorical[index], agent.kl_categorical_epsilon)
+            penalty += vmpo.kl_penalty(kl, flat, duals.categorical[index], agent.kl_categorical_epsilon, self.axis)
         for index in range(mean.shape[1]):
-            penalty += vmpo.kl_penalty(mean[:, index], flat, duals.mean[index], agent.kl_mean_epsilon)
+            penalty += vmpo.kl_penalty(mean[:, index], flat, duals.mean[index], agent.kl_mean_epsilon, self.axis)
             penalty += vmpo.kl_penalty(
-                covariance[:, index], flat, duals.covariance[index], agent.kl_covariance_epsilon
+                covariance[:, index], flat, duals.covariance[index], agent.kl_covariance_epsilon, self.axis
             )
-        entropy = masked_mean(jax.vmap(jax.vmap(policies.entropy))(policy), valid)
+        entropy = self._mean(jax.vmap(jax.vmap(policies.entropy))(policy), valid)
         total = loss.policy + loss.temperature + penalty - agent.entropy_weight * entropy
         kl = sum(categorical, jnp.sum(mean, axis=1) + jnp.sum(covariance, axis=1))
         metrics = {
@@ -269,10 +286,10 @@ class Learner:
             "loss_temperature": loss.temperature,
             "loss_kl": penalty,
             "entropy": entropy,
-            "kl": masked_mean(kl, flat),
+            "kl": self._mean(kl, flat),
             "temperature": duals.temperature,
             "kl_multiplier": jnp.mean(jnp.concatenate([duals.categorical, duals.mean, duals.covariance])),
-            "advantage_stddev": jnp.sqrt(masked_mean(jnp.square(advantage), valid)),
+            "advantage_stddev": jnp.sqrt(self._mean(jnp.square(advantage), valid)),
         }
         return total, metrics
 
@@ -286,7 +303,3 @@ def rescale_head(layer: Linear, old: popart.PopArt, new: popart.PopArt, minimum:
     """The value head's last layer whose unnormalised outputs stay the same under new statistics."""
     rescaled = popart.preserve_outputs(layer.weight, layer.bias, old, new, minimum)  # pyright: ignore[reportArgumentType]
     return eqx.tree_at(lambda x: (x.weight, x.bias), layer, rescaled)
-
-
-def _all_finite(tree: PyTree) -> Array:
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))

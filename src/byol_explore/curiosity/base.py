@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 import equinox as eqx
 
 from byol_explore.networks.assembly import View
+from byol_explore.ops.collectives import Axis
 from byol_explore.types import Array, PyTree, Trajectory
 
 
@@ -27,8 +28,8 @@ class Curiosity(Protocol):
         """What predictions are compared with and gradients do not train."""
         ...
 
-    def __call__(self, target: PyTree, view: View, trajectory: Trajectory) -> CuriosityOutput:
-        """Loss and uncertainty of a batch of sequences."""
+    def __call__(self, target: PyTree, view: View, trajectory: Trajectory, axis: Axis = None) -> CuriosityOutput:
+        """Loss and uncertainty of a batch of sequences, which may be spread over devices."""
         ...
 
     def update_target(self, target: PyTree, encoder: eqx.Module) -> PyTree:

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from byol_explore.ops.collectives import Axis, global_sum
+
 
 class RewardScale(NamedTuple):
     """Running mean square of a reward, per task, bias-corrected by the weight it has seen."""
@@ -25,6 +27,7 @@ def rescale(
     valid: Bool[Array, " n"],
     step_size: float,
     minimum: float,
+    axis: Axis = None,
 ) -> tuple[RewardScale, Float[Array, " n"]]:
     """The reward divided by its running root mean square (appendix C); a step size of 0 leaves it alone.
 
@@ -34,9 +37,10 @@ def rescale(
         return stats, reward
     tasks = stats.mean_square.shape[0]
     weight = jax.nn.one_hot(task, tasks) * valid[:, None]
-    count = jnp.sum(weight, axis=0)
+    squares = jnp.square(jnp.where(valid, reward, 0.0)) @ weight
+    count, squares = global_sum((jnp.sum(weight, axis=0), squares), axis)
     step = step_size * (count > 0)
-    batch = weight.T @ jnp.square(jnp.where(valid, reward, 0.0)) / jnp.maximum(count, 1.0)
+    batch = squares / jnp.maximum(count, 1.0)
     stats = RewardScale(
         mean_square=stats.mean_square + step * (batch - stats.mean_square),
         weight=stats.weight + step * (1.0 - stats.weight),
@@ -45,9 +49,7 @@ def rescale(
     return stats, reward / jnp.maximum(jnp.sqrt(mean_square), minimum)[task]
 
 
-def mix(
-    extrinsic: Float[Array, "*n"], intrinsic: Float[Array, "*n"], regime: str, mixing: float
-) -> Float[Array, "*n"]:
+def mix(extrinsic: Float[Array, "*n"], intrinsic: Float[Array, "*n"], regime: str, mixing: float) -> Float[Array, "*n"]:
     """r_e + lambda r_i (mixed), r_i (intrinsic) or r_e (extrinsic), section 4."""
     match regime:
         case "mixed":

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 
 from byol_explore.curiosity.base import CuriosityOutput
 from byol_explore.networks.assembly import View
-from byol_explore.ops import latent
+from byol_explore.ops import latent, moments
+from byol_explore.ops.collectives import Axis
 from byol_explore.types import Trajectory
 
 
@@ -21,12 +22,13 @@ class RND(eqx.Module):
     def update_target(self, target: eqx.Module, encoder: eqx.Module) -> eqx.Module:
         return target
 
-    def __call__(self, target: eqx.Module, view: View, trajectory: Trajectory) -> CuriosityOutput:
+    def __call__(self, target: eqx.Module, view: View, trajectory: Trajectory, axis: Axis = None) -> CuriosityOutput:
         lead = trajectory.is_first.shape
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), trajectory.observation)
         error = latent.squared_distance(self.predictor(flat), target(flat)).reshape(lead)  # pyright: ignore[reportCallIssue]
+        loss = moments.masked_mean(error, jnp.ones(lead, bool), axis)
         return CuriosityOutput(
-            loss=jnp.mean(error),
+            loss=loss,
             uncertainty=jax.lax.stop_gradient(error[1:]),
-            metrics={"prediction_error": jnp.mean(error)[None]},
+            metrics={"prediction_error": loss[None]},
         )

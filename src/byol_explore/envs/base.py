@@ -109,9 +109,7 @@ class VectorEnv:
 
     def step(self, states: tuple[EpisodeState, ...], action: Action) -> tuple[tuple[EpisodeState, ...], TimeStep]:
         actions = self._split(action)
-        return self._gather(
-            [env.step(s, a) for env, s, a in zip(self.tasks, states, actions, strict=True)]
-        )
+        return self._gather([env.step(s, a) for env, s, a in zip(self.tasks, states, actions, strict=True)])
 
     def _split(self, tree: PyTree) -> list[PyTree]:
         return [jax.tree.map(lambda x, i=i: x[i :: len(self.tasks)], tree) for i in range(len(self.tasks))]

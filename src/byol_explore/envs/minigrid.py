@@ -1,6 +1,6 @@
 """XLand-MiniGrid worlds as environments: everything that package registers, and our own on its engine."""
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -44,15 +44,16 @@ class MiniGrid:
         The engine tells goals and rules apart with a switch. A batched switch computes all of its branches, about
         thirty of them; on a constant the compiler keeps the one that is taken.
         """
-        constants = {}
-        for name in ("goal_encoding", "rule_encoding"):
-            closed = jax.make_jaxpr(lambda key, name=name: getattr(self.env.reset(self.params, key).state, name))(
-                jax.random.key(0)
-            )
-            for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
-                if closed.jaxpr.outvars[0] is variable:
-                    constants[name] = np.asarray(value)
-        return constants
+        names = ("goal_encoding", "rule_encoding")
+
+        def encodings(key: Array) -> list[Array]:
+            state = self.env.reset(self.params, key).state
+            return [getattr(state, name) for name in names]
+
+        program = jax.make_jaxpr(encodings)(jax.random.key(0))
+        known = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
+        outputs = zip(names, program.jaxpr.outvars, strict=True)
+        return {name: np.asarray(known[output]) for name, output in outputs if output in known}
 
     def render(self, state: XTimeStep[Any]) -> np.ndarray:
         return np.asarray(self.env.render(self.params, state))
@@ -61,7 +62,7 @@ class MiniGrid:
         missing = self.view_size - self.params.view_size
         pad = ((missing, 0), (missing // 2, missing - missing // 2), (0, 0))
         return TimeStep(
-            observation=jnp.pad(inner.observation.astype(jnp.uint8), pad),
+            observation=jnp.pad(cast(Array, inner.observation).astype(jnp.uint8), pad),
             reward=inner.reward.astype(jnp.float32),
             discount=inner.discount.astype(jnp.float32),
             is_first=inner.first(),

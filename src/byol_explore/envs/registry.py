@@ -2,13 +2,13 @@
 
 import re
 
-import xminigrid
+from xminigrid.registration import make, registered_environments
 
 from byol_explore.envs.base import Environment
 from byol_explore.envs.minigrid import MiniGrid
 from byol_explore.envs.probes import PROBES
 from byol_explore.envs.rooms import Rooms
-from byol_explore.envs.xland_rules import ball_and_pyramid_make_star
+from byol_explore.envs.xland_rules import ball_and_square_make_star
 from byol_explore.errors import UserError
 
 _ROOMS = re.compile(r"rooms-(\d+)")
@@ -19,15 +19,15 @@ def env_families() -> dict[str, list[str]]:
     """All names, by family; `rooms-N` stands for any N."""
     return {
         "rooms": ["rooms-N"],
-        "MiniGrid": [name for name in xminigrid.registered_environments() if name.startswith("MiniGrid")],
-        "XLand-MiniGrid": [name for name in xminigrid.registered_environments() if name.startswith("XLand")],
+        "MiniGrid": [name for name in registered_environments() if name.startswith("MiniGrid")],
+        "XLand-MiniGrid": [name for name in registered_environments() if name.startswith("XLand")],
         "probe": [f"probe:{name}" for name in PROBES],
     }
 
 
 def make_envs(names: list[str]) -> list[Environment]:
     """One environment per name, with observations of one shape and actions of one kind."""
-    envs = [make_env(name) for name in names]
+    envs: list[Environment] = [make_env(name) for name in names]
     grids = [env for env in envs if isinstance(env, MiniGrid)]
     if len(grids) == len(envs):
         view_size = max(env.view_size for env in grids)
@@ -50,9 +50,9 @@ def make_env(name: str) -> Environment:
             raise UserError(f"environment {name!r}: the number of rooms must be 2 to {MAX_ROOMS}")
         env = Rooms(rooms)
         return MiniGrid(name, env, env.default_params())
-    if name in xminigrid.registered_environments():
-        settings = {"ruleset": ball_and_pyramid_make_star()} if name.startswith("XLand") else {}
-        return MiniGrid(name, *xminigrid.make(name, **settings))
+    if name in registered_environments():
+        settings = {"ruleset": ball_and_square_make_star()} if name.startswith("XLand") else {}
+        return MiniGrid(name, *make(name, **settings))
     if name.removeprefix("probe:") in PROBES and name.startswith("probe:"):
         return PROBES[name.removeprefix("probe:")]()
     examples = "rooms-6, MiniGrid-DoorKey-8x8, XLand-MiniGrid-R1-9x9, probe:corridor"

@@ -26,7 +26,8 @@ _RULE_ENCODING = np.asarray(EmptyRule().encode())[None]
 
 class Rooms(Environment[EnvParams, EnvCarry]):
     """N rooms like MiniGrid's MultiRoom: doors of random colour at random heights, all closed; the agent starts
-    somewhere in the first room, the goal lies somewhere in the last."""
+    somewhere in the first room, the goal lies somewhere in the last.
+    """
 
     def __init__(self, rooms: int) -> None:
         self.rooms = rooms

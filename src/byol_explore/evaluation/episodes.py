@@ -17,7 +17,7 @@ from byol_explore.errors import UserError
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.anakin import RunState
-from byol_explore.train import load_config, make_runtime
+from byol_explore.training import load_config, make_runtime
 from byol_explore.types import Array
 
 
@@ -115,9 +115,7 @@ def save_gif(path: Path, frames: list[np.ndarray], milliseconds: int = 80) -> No
     images[0].save(path, format="GIF", save_all=True, append_images=images[1:], duration=milliseconds, loop=0)
 
 
-def _restore(
-    config: Config, envs: list[Environment], checkpoints: Checkpoints, which: str
-) -> tuple[int, RunState]:
+def _restore(config: Config, envs: list[Environment], checkpoints: Checkpoints, which: str) -> tuple[int, RunState]:
     known = checkpoints.steps()
     if which == "last":
         step = None

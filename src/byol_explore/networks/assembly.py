@@ -1,5 +1,6 @@
 """The agent's networks put together from a configuration."""
 
+import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -96,7 +97,7 @@ def make_encoder(config: NetworkConfig, spec: EnvSpec, key: Array, size: int | N
         case "grid":
             return GridEncoder(shape, config.encoder_hidden, size, key, width=config.cell_size)
         case "vector":
-            return VectorEncoder(int(jnp.prod(jnp.asarray(shape))), config.encoder_hidden, size, key)
+            return VectorEncoder(math.prod(shape), config.encoder_hidden, size, key)
         case "atari":
             return AtariEncoder(shape, size, key)
         case "hard-eight":

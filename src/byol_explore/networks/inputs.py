@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from byol_explore.envs.base import ActionSpec
 from byol_explore.networks.actions import ActionEmbedding
-from byol_explore.networks.cores import LSTM, closed_loop
+from byol_explore.networks.cores import LSTM, LSTMState
 from byol_explore.networks.layers import Linear, truncated_normal
 from byol_explore.types import Action, PyTree
 
@@ -29,9 +29,7 @@ class ActionInputs(eqx.Module):
     project_embedding: Linear
     project_action: Linear
 
-    def __init__(
-        self, size: int, gates: int, spec: ActionSpec, key: Array, *, action_size: int, bins: int
-    ) -> None:
+    def __init__(self, size: int, gates: int, spec: ActionSpec, key: Array, *, action_size: int, bins: int) -> None:
         action, first, second = jax.random.split(key, 3)
         self.action = ActionEmbedding(spec, action_size, action, bins=bins)
         # One layer on the concatenation, held in two parts.
@@ -69,12 +67,15 @@ class Instruction(eqx.Module):
 
     def __call__(self, text: Int[Array, "*batch length"]) -> Float[Array, "*batch size"]:
         flat = text.reshape(-1, text.shape[-1])
+
+        def read(state: LSTMState, inputs: tuple[Array, Array]) -> tuple[LSTMState, None]:
+            projected, word = inputs
+            after = self.core.step(state, projected)
+            return jax.tree.map(lambda a, s: jnp.where(word[:, None] == 0, s, a), after, state), None
+
         projected = jnp.moveaxis(self.project(self.words[flat]), 1, 0)
-        never = jnp.zeros(projected.shape[:2], bool)
-        states = closed_loop(self.core, projected, never, self.core.initial_state(flat.shape[:1]))
-        last = jnp.maximum(jnp.sum(flat != 0, axis=-1) - 1, 0)
-        read = states.hidden[last, jnp.arange(flat.shape[0])]
-        return read.reshape(*text.shape[:-1], -1)
+        state, _ = jax.lax.scan(read, self.core.initial_state(flat.shape[:1]), (projected, flat.T))
+        return state.hidden.reshape(*text.shape[:-1], -1)
 
 
 class HardEightInputs(eqx.Module):

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from byol_explore.ops.collectives import Axis, global_sum
+
 
 class PopArt(NamedTuple):
     """Running statistics of the value targets, one entry per task."""
@@ -30,22 +32,24 @@ def update_popart(
     task: Int[Array, " n"],
     valid: Bool[Array, " n"],
     step_size: float,
+    axis: Axis = None,
 ) -> PopArt:
     """Move each task's statistics towards the mean of its targets in this batch.
 
     A step per batch, not per sample: summed over thousands of samples the paper's 0.01 diverges.
     Tasks that are not in the batch keep their statistics.
     """
-    tasks = stats.mean.shape[0]
-    weight = jax.nn.one_hot(task, tasks) * valid[:, None]
-    count = jnp.sum(weight, axis=0)
-    step = step_size * (count > 0)
-
-    def towards(old: Array, x: Array) -> Array:
-        return old + step * (weight.T @ x / jnp.maximum(count, 1.0) - old)
-
+    weight = jax.nn.one_hot(task, stats.mean.shape[0]) * valid[:, None]
     target = jnp.where(valid, target, 0.0)
-    return PopArt(towards(stats.mean, target), towards(stats.mean_square, jnp.square(target)))
+    count, total, total_square = global_sum(
+        (jnp.sum(weight, axis=0), target @ weight, jnp.square(target) @ weight), axis
+    )
+    step = step_size * (count > 0)
+    count = jnp.maximum(count, 1.0)
+    return PopArt(
+        mean=stats.mean + step * (total / count - stats.mean),
+        mean_square=stats.mean_square + step * (total_square / count - stats.mean_square),
+    )
 
 
 def preserve_outputs(

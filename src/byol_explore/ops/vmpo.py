@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from byol_explore.ops.collectives import Axis, global_max, global_sum, global_values
 from byol_explore.ops.moments import masked_mean
 
 
@@ -22,11 +23,12 @@ class Duals(NamedTuple):
 
 
 def top_samples(
-    advantage: Float[Array, " n"], valid: Bool[Array, " n"], top_fraction: float
+    advantage: Float[Array, " n"], valid: Bool[Array, " n"], top_fraction: float, axis: Axis = None
 ) -> Bool[Array, " n"]:
-    """The valid samples whose advantage is among the best `top_fraction` of the valid ones (at least one)."""
-    ranked = -jnp.sort(-jnp.where(valid, advantage, -jnp.inf))
-    keep = jnp.maximum(jnp.floor(top_fraction * jnp.sum(valid)).astype(jnp.int32), 1)
+    """The valid samples whose advantage is among the best `top_fraction` of all valid ones (at least one)."""
+    ranked = -jnp.sort(-global_values(jnp.where(valid, advantage, -jnp.inf), axis))
+    count = global_sum(jnp.sum(valid), axis)
+    keep = jnp.maximum(jnp.floor(top_fraction * count).astype(jnp.int32), 1)
     return valid & (advantage >= ranked[keep - 1])
 
 
@@ -43,29 +45,33 @@ def policy_loss(
     temperature: Float[Array, ""],
     epsilon: float,
     top_fraction: float,
+    axis: Axis = None,
 ) -> PolicyLoss:
     """-sum psi log pi with psi = softmax(A / eta) over the top samples, and eta eps + eta log mean exp(A / eta)."""
     advantage = jax.lax.stop_gradient(advantage)
-    top = top_samples(advantage, valid, top_fraction)
-    any_valid = jnp.any(valid)
-    outside = jnp.where(any_valid, -jnp.inf, 0.0)  # an all -inf softmax would be NaN
-    logits = jnp.where(top, advantage / temperature, outside)
-    log_sum = jax.nn.logsumexp(logits)
-    weights = jax.lax.stop_gradient(jnp.exp(logits - log_sum))
-    log_mean = log_sum - jnp.log(jnp.maximum(jnp.sum(top), 1))
+    top = top_samples(advantage, valid, top_fraction, axis)
+    best = global_max(jnp.max(jnp.where(top, advantage, -jnp.inf)), axis)
+    best = jnp.where(jnp.isfinite(best), best, 0.0)  # a batch without a valid sample
+    logits = jnp.where(top, advantage - best, 0.0) / temperature
+    exponentials = jnp.where(top, jnp.exp(logits), 0.0)
+    total, count = global_sum((jnp.sum(exponentials), jnp.sum(top)), axis)
+    total, any_valid = jnp.where(count > 0, total, 1.0), count > 0
+    weights = jax.lax.stop_gradient(exponentials / total)
+    log_mean = jnp.log(total) - jnp.log(jnp.maximum(count, 1))  # of exp((A - best) / eta)
     return PolicyLoss(
-        policy=jnp.where(any_valid, -jnp.sum(jnp.where(top, weights * log_prob, 0.0)), 0.0),
-        temperature=jnp.where(any_valid, temperature * epsilon + temperature * log_mean, 0.0),
+        policy=global_sum(-jnp.sum(jnp.where(top, weights * log_prob, 0.0)), axis),
+        # best / eta inside the logarithm would drown the rest of the gradient once eta is small
+        temperature=jnp.where(any_valid, temperature * (epsilon + log_mean) + best, 0.0),
         top=top,
     )
 
 
 def kl_penalty(
-    kl: Float[Array, " n"], valid: Bool[Array, " n"], alpha: Float[Array, ""], epsilon: float
+    kl: Float[Array, " n"], valid: Bool[Array, " n"], alpha: Float[Array, ""], epsilon: float, axis: Axis = None
 ) -> Float[Array, ""]:
     """alpha (eps - sg KL) + sg(alpha) KL, averaged over all valid samples."""
     stop = jax.lax.stop_gradient
-    return masked_mean(alpha * (epsilon - stop(kl)) + stop(alpha) * kl, valid)
+    return masked_mean(alpha * (epsilon - stop(kl)) + stop(alpha) * kl, valid, axis)
 
 
 def project_duals(duals: Duals, minimum: float = 1e-8) -> Duals:

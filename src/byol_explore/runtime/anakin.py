@@ -1,13 +1,16 @@
 """Acting and learning inside one compiled program, for environments that run inside jit (Anakin)."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from byol_explore.agent import act
 from byol_explore.config import Config
-from byol_explore.envs.base import VectorEnv
+from byol_explore.envs.base import Environment, VectorEnv
 from byol_explore.learner import Learner, LearnerState
 from byol_explore.networks.assembly import Actor
 from byol_explore.types import Array, Memory, PyTree, TimeStep, Trajectory
@@ -29,7 +32,7 @@ class ActorState(NamedTuple):
     memory: Memory  # [E, ...]
     episode_return: Array  # [E]
     length: Array  # [E]
-    key: Array
+    key: Array  # [1] per device
 
 
 class RunState(NamedTuple):
@@ -43,52 +46,97 @@ class DispatchOutput(NamedTuple):
     episodes: Episodes  # [rollouts, T-1, E]
 
 
-class Anakin:
-    """The jit runtime: `dispatch` is the one compiled function of a run."""
+AXIS = "devices"
+WHOLE = -1
 
-    def __init__(self, config: Config, envs: VectorEnv, learner: Learner) -> None:
-        self.config, self.envs, self.learner = config, envs, learner
-        self.dispatch = jax.jit(self._dispatch, donate_argnums=0)
+
+class Anakin:
+    """The jit runtime: `dispatch` is the one compiled function of a run.
+
+    Environments are spread evenly over the devices. Each device acts in its own and learns from its share of every
+    batch; the learner's state is the same on all of them.
+    """
+
+    def __init__(self, config: Config, envs: list[Environment], devices: Sequence[jax.Device] | None = None) -> None:
+        devices = jax.devices() if devices is None else devices
+        self.config = config
+        self.mesh = Mesh(np.asarray(devices), (AXIS,))
+        self.devices = len(devices)
+        self.envs = VectorEnv(envs, config.runtime.num_envs // self.devices)
+        self.learner = Learner(config, self.envs.spec, len(envs), AXIS if self.devices > 1 else None)
+        whole, share = (NamedSharding(self.mesh, spec) for spec in (PartitionSpec(), PartitionSpec(AXIS)))
+        self._placement = RunState(whole, share)  # pyright: ignore[reportArgumentType]
+        self.dispatch = jax.jit(self._dispatch, donate_argnums=0, out_shardings=(self._placement, whole))
+
+    def _spread(self, function: Callable[..., Any], inputs: tuple[Any, ...], outputs: tuple[Any, ...], *,
+                check: bool) -> Callable[..., Any]:  # fmt: skip
+        """Run on every device with its share: a number is the axis that is shared out, WHOLE that nothing is."""
+        if self.devices == 1:
+            return function
+        specs = [
+            jax.tree.map(lambda axis: PartitionSpec(*([None] * axis), AXIS) if axis >= 0 else PartitionSpec(), tree)
+            for tree in (inputs, outputs)
+        ]
+        return jax.shard_map(function, mesh=self.mesh, in_specs=specs[0], out_specs=specs[1], check_vma=check)
 
     def init(self, seed: int) -> RunState:
+        """The state before the first step."""
         learner_key, env_key, actor_key = jax.random.split(jax.random.key(seed), 3)
         learner = self.learner.init(learner_key)
-        states, timestep = self.envs.reset(env_key)
+        shares = [self._init_actor(learner.acting, *keys) for keys in zip(
+            jax.random.split(env_key, self.devices), jax.random.split(actor_key, self.devices), strict=True
+        )]  # fmt: skip
+        actor = jax.tree.map(lambda *xs: jnp.concatenate(xs), *shares)
+        state = jax.tree.map(_strongly_typed, RunState(learner, actor))
+        return RunState(*map(jax.device_put, state, self._placement))
+
+    def _init_actor(self, acting: Actor, env_key: Array, actor_key: Array) -> ActorState:
+        states, timestep = jax.jit(self.envs.reset)(env_key)
         count = self.envs.num_envs
-        actor = ActorState(
+        return ActorState(
             envs=states,
             timestep=timestep,
-            memory=learner.acting.initial_memory(self.envs.spec, count),
+            memory=acting.initial_memory(self.envs.spec, count),
             episode_return=jnp.zeros((count,)),
             length=jnp.zeros((count,), jnp.int32),
-            key=actor_key,
+            key=actor_key[None],
         )
-        return jax.tree.map(_strongly_typed, RunState(learner, actor))
 
     def _dispatch(self, state: RunState) -> tuple[RunState, DispatchOutput]:
         """Several rounds of: act with the target policy for a sequence, then learn from it batch by batch."""
+        batches = Trajectory(*[2] * 6, task=1, memory=1)
+        # The engine's own control flow does not carry the types that the check of replication needs.
+        roll = self._spread(self._act, (WHOLE, 0), (0, batches, 1), check=False)
+        learn = self._spread(self._learn, (WHOLE, batches), (WHOLE, WHOLE, WHOLE), check=True)
 
         def one_round(state: RunState, _: None) -> tuple[RunState, DispatchOutput]:
-            actor, trajectory, episodes = self.rollout(state.learner.acting, state.actor)
-
-            def update(learner: LearnerState, batch: Trajectory) -> tuple[LearnerState, tuple[dict[str, Array], Array]]:
-                learner, metrics, finite = self.learner.update(learner, batch)
-                return learner, (metrics, finite)
-
-            learner, (metrics, finite) = jax.lax.scan(update, state.learner, self.batches(trajectory))
+            actor, sequences, episodes = roll(state.learner.acting, state.actor)
+            learner, metrics, finite = learn(state.learner, sequences)
             return RunState(learner, actor), DispatchOutput(metrics, finite, episodes)
 
         rounds = self.config.runtime.rollouts_per_dispatch
         state, output = jax.lax.scan(one_round, state, length=rounds)
         metrics, finite = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (output.metrics, output.finite))
-        return state, DispatchOutput(metrics, finite, output.episodes)
+        return jax.tree.map(_strongly_typed, state), DispatchOutput(metrics, finite, output.episodes)
+
+    def _act(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Episodes]:
+        state, trajectory, episodes = self.rollout(actor, state)
+        return state, self.batches(trajectory), episodes
+
+    def _learn(self, learner: LearnerState, batches: Trajectory) -> tuple[LearnerState, dict[str, Array], Array]:
+        def update(learner: LearnerState, batch: Trajectory) -> tuple[LearnerState, tuple[dict[str, Array], Array]]:
+            learner, metrics, finite = self.learner.update(learner, batch)
+            return learner, (metrics, finite)
+
+        learner, (metrics, finite) = jax.lax.scan(update, learner, batches)
+        return learner, metrics, finite
 
     def rollout(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Episodes]:
         """T - 1 steps of all environments; the last observation is the next rollout's first."""
         start = state.memory._replace(reward=state.timestep.reward)
 
         def step(state: ActorState, _: None) -> tuple[ActorState, tuple[PyTree, Episodes]]:
-            key, act_key = jax.random.split(state.key)
+            key, act_key = jax.random.split(state.key[0])
             memory, policy, action = act(actor, state.memory, state.timestep, act_key)
             envs, timestep = self.envs.step(state.envs, action)
             episode_return = jnp.where(timestep.is_first, 0.0, state.episode_return + timestep.reward)
@@ -96,7 +144,7 @@ class Anakin:
             transition = (state.timestep.observation, state.timestep.is_first, action, timestep.reward,
                           timestep.discount, policy)  # fmt: skip
             episodes = Episodes(timestep.is_last, episode_return, length)
-            return ActorState(envs, timestep, memory, episode_return, length, key), (transition, episodes)
+            return ActorState(envs, timestep, memory, episode_return, length, key[None]), (transition, episodes)
 
         state, (transitions, episodes) = jax.lax.scan(step, state, length=self.config.runtime.sequence_length - 1)
         observation, is_first, action, reward, discount, policy = transitions
@@ -112,7 +160,7 @@ class Anakin:
 
     def batches(self, trajectory: Trajectory) -> Trajectory:
         """Split over environments into consecutive learner batches: a new leading axis to scan over."""
-        size = self.config.runtime.batch_size
+        size = self.config.runtime.batch_size // self.devices
         count = self.envs.num_envs // size
 
         def time_major(x: Array) -> Array:
@@ -127,5 +175,5 @@ class Anakin:
 
 
 def _strongly_typed(x: Array) -> Array:
-    """Without JAX's weak types, which a first update would remove and so cause a second compilation."""
+    """Without JAX's weak types, which come and go between calls and so would cause a second compilation."""
     return x if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(x, x.dtype)

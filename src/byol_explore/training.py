@@ -1,5 +1,6 @@
 """Training: a run directory from a configuration. `train(config)` is all that the command line does."""
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -12,11 +13,12 @@ from byol_explore.checkpoint import Checkpoints, write_atomically
 from byol_explore.compilation import enable_compilation_cache
 from byol_explore.config import Config, default_run_dir, from_dict, to_dict
 from byol_explore.console import Display, make_display
-from byol_explore.envs.base import Environment, VectorEnv
+from byol_explore.devices import choose_devices
+from byol_explore.envs.base import Environment
 from byol_explore.envs.registry import make_envs
 from byol_explore.errors import DivergenceError, UserError
 from byol_explore.interrupts import Interrupts
-from byol_explore.learner import FINITE_ORDER, Learner
+from byol_explore.learner import FINITE_ORDER
 from byol_explore.metrics import EpisodeWindow, Writer, make_writers
 from byol_explore.report.curves import draw_curves
 from byol_explore.runtime.anakin import Anakin, DispatchOutput, RunState
@@ -34,30 +36,32 @@ class Summary(NamedTuple):
         return self.data[name]
 
 
-def train(
-    config: Config, run_dir: Path | str | None = None, *, resume: bool = False, quiet: bool = False
-) -> Summary:
+def train(config: Config, run_dir: Path | str | None = None, *, resume: bool = False, quiet: bool = False) -> Summary:
     """Train to `config.steps` environment steps and leave everything in the run directory.
 
     With `resume` a run continues from its newest whole checkpoint, bit for bit as if it had never stopped.
     Ctrl-C and SIGTERM save a checkpoint first.
     """
-    config.validate()
+    config = resolve_devices(config.validate())
     directory = Path(run_dir) if run_dir is not None else default_run_dir(config)
     prepare_run_dir(directory, config, resume=resume)
     enable_compilation_cache()
-    display = make_display(config.steps, quiet=quiet)
+    display = make_display(config.total_steps, quiet=quiet)
     try:
         return Run(config, directory, display, resume=resume).go()
     finally:
         display.close()
 
 
+def resolve_devices(config: Config) -> Config:
+    """With the number of devices that a run really uses: its results depend on it, in the last bits."""
+    runtime = dataclasses.replace(config.runtime, devices=len(choose_devices(config)))
+    return dataclasses.replace(config, runtime=runtime)
+
+
 def make_runtime(config: Config, envs: list[Environment]) -> Anakin:
     """The runtime for these environments."""
-    vector = VectorEnv(envs, config.runtime.num_envs)
-    learner = Learner(config, vector.spec, len(envs))
-    return Anakin(config, vector, learner)
+    return Anakin(config, envs, choose_devices(config))
 
 
 class Run:
@@ -73,7 +77,7 @@ class Run:
         self.seconds_before = 0.0  # of earlier sessions of this run
         self.compile_seconds = 0.0
         self.solved_at: dict[str, float] | None = None
-        self.started = time.monotonic()
+        self.started = self.compiled = time.monotonic()
         self.state: RunState = self.runtime.init(config.seed)
         if resume:
             self._restore()
@@ -90,13 +94,13 @@ class Run:
         self.display.say(f"training {self.config.env} with {self.config.method} in {self.directory}")
         pending: list[dict[str, np.ndarray]] = []
         with Interrupts() as interrupts:
-            while self.steps < self.config.steps and not interrupts.received:
+            while self.steps < self.config.total_steps and not interrupts.received:
                 before = self.steps
                 metrics = self._dispatch()
                 self.steps += per_dispatch
                 pending.append(metrics)
-                done = self.steps >= self.config.steps
-                self.display.advance(min(self.steps, self.config.steps), self._row([metrics]))
+                done = self.steps >= self.config.total_steps
+                self.display.advance(self.steps, self._row([metrics]))
                 if done or interrupts.received or _crossed(before, self.steps, log.log_every):
                     self._log(pending)
                     pending = []
@@ -111,7 +115,8 @@ class Run:
         self.state, output = self.runtime.dispatch(self.state)
         output = jax.device_get(output)
         if self.steps == self.start_steps:
-            self.compile_seconds = time.monotonic() - began
+            self.compiled = time.monotonic()
+            self.compile_seconds = self.compiled - began
         self._check_finite(output)
         self.window.add(output.episodes.ended, output.episodes.episode_return, output.episodes.length)
         return {name: np.mean(values, axis=0) for name, values in output.metrics.items()}
@@ -135,7 +140,7 @@ class Run:
     def _row(self, pending: list[dict[str, np.ndarray]]) -> dict[str, Any]:
         """A line of metrics.jsonl: episodes, curiosity, losses, speed."""
         means = {name: np.mean([metrics[name] for metrics in pending], axis=0).tolist() for name in pending[0]}
-        running = max(time.monotonic() - self.started - self.compile_seconds, 1e-9)
+        running = max(time.monotonic() - self.compiled, 1e-9)
         later_steps = self.steps - self.start_steps - self.config.steps_per_dispatch
         row = {
             "steps": self.steps,

@@ -1,0 +1,29 @@
+"""Sums over a batch that is spread over devices.
+
+Every statistic of this package is of the whole batch. Where the batch is split over a named axis of devices the
+functions that reduce over it take the name as `axis`; None means that this device holds all of it.
+"""
+
+from typing import TypeVar
+
+import jax
+from jaxtyping import Array
+
+Axis = str | None
+Tree = TypeVar("Tree")
+
+
+def global_sum(tree: Tree, axis: Axis) -> Tree:
+    """The sum over all devices of what each has summed up."""
+    return tree if axis is None else jax.lax.psum(tree, axis)
+
+
+def global_values(x: Array, axis: Axis) -> Array:
+    """The values of all devices, one after the other."""
+    return x if axis is None else jax.lax.all_gather(x, axis, tiled=True)
+
+
+def global_max(x: Array, axis: Axis) -> Array:
+    """The largest of what each device found; no gradient."""
+    x = jax.lax.stop_gradient(x)
+    return x if axis is None else jax.lax.pmax(x, axis)

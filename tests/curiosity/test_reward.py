@@ -1,0 +1,146 @@
+"""Reward scales and the mix of extrinsic and intrinsic rewards (section 4, appendix C)."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import references
+from byol_explore.curiosity import reward as rewards
+from byol_explore.curiosity.reward import RewardScale
+
+random_cases = settings(max_examples=30, deadline=None)
+Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
+TASKS, MINIMUM = 3, 0.01
+rescale = jax.jit(functools.partial(rewards.rescale, minimum=MINIMUM), static_argnames="step_size")
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[Batch]:
+    """Batches of sparse rewards, tasks (some may be absent) and validity."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    size = draw(st.sampled_from((4, 9)))
+    density = draw(st.sampled_from((0.2, 1.0)))
+
+    def batch() -> Batch:
+        reward = rng.normal(size=size) * 10.0 * (rng.random(size) < density)
+        return reward.astype(np.float32), rng.integers(0, TASKS, size), rng.random(size) < 0.7
+
+    return [batch() for _ in range(draw(st.integers(1, 4)))]
+
+
+def run(stream: list[Batch], step_size: float) -> tuple[RewardScale, list[np.ndarray]]:
+    stats, scaled = rewards.initial_scale(TASKS), []
+    for batch in stream:
+        stats, reward = rescale(stats, *batch, step_size=step_size)
+        scaled.append(np.asarray(reward))
+    return stats, scaled
+
+
+def one_task(reward: list[float]) -> Batch:
+    return np.array(reward, np.float32), np.zeros(len(reward), int), np.ones(len(reward), bool)
+
+
+@random_cases
+@given(streams(), st.sampled_from((0.01, 0.5, 1.0)))
+def test_rescale_is_the_loop_over_batches_and_tasks(stream: list[Batch], step_size: float) -> None:
+    _, scaled = run(stream, step_size)
+    for n, (reward, task, valid) in enumerate(stream):
+        history = [list(part) for part in zip(*stream[: n + 1], strict=True)]
+        for i in np.flatnonzero(valid):
+            scale = references.reward_scale(*history, task[i], step_size)
+            np.testing.assert_allclose(scaled[n][i], reward[i] / max(scale, MINIMUM), rtol=1e-4)
+
+
+def test_rescale_by_hand() -> None:
+    """Batches (0, 2) then (4, 4), step 1/2: mean square 2, then (2 + 2 * 16) / 3."""
+    _, scaled = run([one_task([0.0, 2.0]), one_task([4.0, 4.0])], 0.5)
+    np.testing.assert_allclose(scaled[0], [0.0, 2.0 / np.sqrt(2.0)], rtol=1e-5)
+    np.testing.assert_allclose(scaled[1], np.full(2, 4.0 / np.sqrt(34 / 3)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("step_size", [1e-5, 0.01])
+def test_scale_is_bias_corrected_from_the_first_batch(step_size: float) -> None:
+    """Constant rewards become 1 at once, also at the paper's smallest step."""
+    _, scaled = run([one_task([50.0, 50.0])] * 3, step_size)
+    np.testing.assert_allclose(scaled, np.ones((3, 2)), rtol=1e-5)
+
+
+def test_no_mean_is_taken_off_so_zeros_are_not_paid() -> None:
+    _, scaled = run([one_task([0.0, 0.0, 9.0])] * 2, 0.1)
+    for reward in scaled:
+        np.testing.assert_array_equal(reward[:2], [0.0, 0.0])
+        assert float(reward[2]) > 0.0
+
+
+def test_rewards_of_zero_only_stay_finite() -> None:
+    np.testing.assert_array_equal(run([one_task([0.0, 0.0])], 0.1)[1][0], [0.0, 0.0])
+
+
+def test_step_of_zero_leaves_rewards_and_statistics_alone() -> None:
+    stats, scaled = run([one_task([3.0, -5.0])], 0.0)
+    np.testing.assert_array_equal(scaled[0], [3.0, -5.0])
+    jax.tree.map(np.testing.assert_array_equal, stats, rewards.initial_scale(TASKS))
+
+
+@random_cases
+@given(streams(), st.sampled_from((1e6, np.nan)))
+def test_invalid_rewards_do_not_enter_the_scale(stream: list[Batch], garbage: float) -> None:
+    spoiled = [(np.where(valid, reward, garbage).astype(np.float32), task, valid) for reward, task, valid in stream]
+    jax.tree.map(np.testing.assert_array_equal, run(spoiled, 0.1)[0], run(stream, 0.1)[0])
+
+
+def test_tasks_do_not_share_their_scale() -> None:
+    """A task paid in thousands does not drown one paid in units, and an absent one waits."""
+    reward, task = np.array([1000.0, 2.0], np.float32), np.array([0, 1])
+    stats, scaled = run([(reward, task, np.ones(2, bool))], 0.01)
+    np.testing.assert_allclose(scaled[0], [1.0, 1.0], rtol=1e-5)
+    assert float(stats.mean_square[2]) == float(stats.weight[2]) == 0.0
+
+
+def test_scale_of_a_batch_spread_over_devices_is_of_the_whole() -> None:
+    """Two devices with rewards of 3 and of 4 and one sample of no account: the root mean square of 3, 4, 4."""
+    reward, task = jnp.array([[3.0, 1e6], [4.0, 4.0]]), jnp.zeros((2, 2), int)
+    valid = jnp.array([[True, False], [True, True]])
+
+    def on_device(*batch: jax.Array) -> tuple[RewardScale, jax.Array]:
+        return rewards.rescale(rewards.initial_scale(TASKS), *batch, 0.1, MINIMUM, axis="devices")
+
+    _, scaled = jax.jit(jax.vmap(on_device, axis_name="devices"))(reward, task, valid)
+    np.testing.assert_allclose(np.asarray(scaled)[valid], np.array([3.0, 4.0, 4.0]) / np.sqrt(41 / 3), rtol=1e-5)
+
+
+def test_no_valid_transition_has_finite_values_and_gradients() -> None:
+    stats, nothing, task = rewards.initial_scale(TASKS), jnp.zeros(2, bool), jnp.zeros(2, int)
+
+    def total(reward: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.where(nothing, rewards.rescale(stats, reward, task, nothing, 0.1, MINIMUM)[1], 0.0))
+
+    value, gradient = jax.jit(jax.value_and_grad(total))(jnp.array([1.0, 0.0]))
+    assert float(value) == 0.0
+    np.testing.assert_array_equal(gradient, [0.0, 0.0])
+    after, scaled = rewards.rescale(stats, jnp.array([1.0, 0.0]), task, nothing, 0.1, MINIMUM)
+    jax.tree.map(np.testing.assert_array_equal, after, stats)
+    assert np.all(np.isfinite(scaled))
+
+
+@pytest.mark.parametrize(
+    ("regime", "expected"), [("mixed", [1.5, 1.0]), ("intrinsic", [5.0, 10.0]), ("extrinsic", [1.0, 0.0])]
+)
+def test_regimes(regime: str, expected: list[float]) -> None:
+    actual = rewards.mix(jnp.array([1.0, 0.0]), jnp.array([5.0, 10.0]), regime, 0.1)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+def test_intrinsic_regime_is_not_the_papers_lambda_of_zero() -> None:
+    actual = rewards.mix(jnp.array([7.0]), jnp.array([5.0]), "intrinsic", 0.0)
+    np.testing.assert_array_equal(actual, [5.0])
+
+
+def test_unknown_regime_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown regime 'both'"):
+        rewards.mix(jnp.zeros(1), jnp.zeros(1), "both", 0.1)

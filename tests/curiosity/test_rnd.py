@@ -1,0 +1,143 @@
+"""Random network distillation against loops (appendix B)."""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+
+from builders import (
+    BATCH,
+    TIME,
+    assert_trees_close,
+    at,
+    jit,
+    largest,
+    leaves_with_names,
+    make,
+    make_spec,
+    make_trajectory,
+    numpy_mlp,
+    permute_environments,
+    replace_observations,
+    small_actor,
+    small_config,
+    small_network,
+)
+from byol_explore.curiosity.base import CuriosityOutput
+from byol_explore.curiosity.methods import embedding_size, has_own_representation, make_curiosity
+from byol_explore.curiosity.rnd import RND
+from byol_explore.learner import Learner
+from byol_explore.networks.assembly import make_encoder
+from byol_explore.types import Trajectory
+
+SPEC = make_spec("vector", "discrete")
+
+
+def explore(rnd: RND, target: Any, trajectory: Trajectory) -> CuriosityOutput:
+    return rnd(target, (), trajectory)  # pyright: ignore[reportArgumentType]
+
+
+run_explore = jit(explore)
+
+
+class Case(NamedTuple):
+    rnd: RND
+    target: Any
+    trajectory: Trajectory
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    predictor, target = make(lambda key: [make_encoder(small_network(), SPEC, key) for _ in range(2)])
+    return Case(RND(predictor), target, make_trajectory(SPEC, small_actor(SPEC)))
+
+
+def slow_errors(case: Case) -> np.ndarray:
+    """[T, B] squared distances, one observation at a time."""
+    errors = np.zeros((TIME, BATCH))
+    for t, j in np.ndindex(TIME, BATCH):
+        observation = at(case.trajectory.observation, t, j)
+        guess, truth = (numpy_mlp(encoder.mlp, observation) for encoder in (case.rnd.predictor, case.target))
+        errors[t, j] = np.sum((guess - truth) ** 2)
+    return errors
+
+
+def test_loss_is_the_mean_error_and_uncertainty_that_of_the_next_observation(case: Case) -> None:
+    output, errors = at(run_explore(*case)), slow_errors(case)
+    np.testing.assert_allclose(output.loss, errors.sum() / (BATCH * TIME), rtol=1e-4)
+    np.testing.assert_allclose(output.uncertainty, errors[1:], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(output.metrics["prediction_error"], [errors.mean()], rtol=1e-4)
+
+
+def test_an_observation_changes_only_the_transition_that_leads_to_it(case: Case) -> None:
+    where = np.zeros((TIME, BATCH), bool)
+    where[3, 1] = True
+    before = at(run_explore(*case))
+    after = at(run_explore(case.rnd, case.target, replace_observations(SPEC, case.trajectory, where)))
+    np.testing.assert_array_equal(np.abs(after.uncertainty - before.uncertainty) > 1e-6, where[1:])
+
+
+def test_permuted_environments_give_permuted_uncertainties(case: Case) -> None:
+    order = [2, 0, 1]
+    before = at(run_explore(*case))
+    after = at(run_explore(case.rnd, case.target, permute_environments(case.trajectory, order)))
+    np.testing.assert_allclose(after.uncertainty, before.uncertainty[:, order], rtol=1e-5)
+
+
+def test_only_the_predictor_learns_and_only_from_the_loss(case: Case) -> None:
+    @jit
+    def gradients(of_loss: float, of_uncertainty: float) -> tuple[RND, Any]:
+        def objective(rnd: RND, target: Any) -> jax.Array:
+            output = explore(rnd, target, case.trajectory)
+            return of_loss * output.loss + of_uncertainty * output.uncertainty.sum()
+
+        return jax.grad(objective, argnums=(0, 1))(case.rnd, case.target)
+
+    predictor, target = gradients(1.0, 0.0)
+    assert largest(target) == 0
+    assert {name for name, leaf in leaves_with_names(predictor).items() if not np.any(leaf)} == set()
+    assert largest(gradients(0.0, 1.0)) == 0
+
+
+def test_the_target_is_the_fresh_draw_and_never_moves(case: Case) -> None:
+    encoder = small_actor(SPEC).representation.encoder
+    target = case.rnd.initial_target(encoder, case.target)
+    assert_trees_close(target, case.target, rtol=0, atol=0)
+    assert_trees_close(case.rnd.update_target(target, encoder), case.target, rtol=0, atol=0)
+
+
+def test_predictor_and_target_of_a_learner_are_two_draws_of_one_width() -> None:
+    learner = Learner(small_config("rnd", embedding_size=5), SPEC, 1)
+
+    @jit
+    def encoders(key: jax.Array) -> tuple[Any, Any]:
+        state = learner.init(key)
+        return state.target, state.online.curiosity.predictor
+
+    target, predictor = encoders(jax.random.key(0))
+    assert leaves_with_names(target).keys() == leaves_with_names(predictor).keys()
+    assert target.mlp.layers[-1].weight.shape == predictor.mlp.layers[-1].weight.shape == (10, 5)
+    for first, second in zip(target.mlp.layers, predictor.mlp.layers, strict=True):
+        assert not np.allclose(first.weight, second.weight)
+
+
+def test_rnd_has_its_own_width_but_no_representation() -> None:
+    config = small_config("rnd", embedding_size=5, share=False)
+    assert embedding_size(config) == 5
+    assert not has_own_representation(config)
+    assert embedding_size(small_config("rnd")) == 8
+    curiosity = make(lambda key: make_curiosity(config, SPEC, key))
+    assert isinstance(curiosity, RND)
+
+
+def test_dummy_transitions_are_not_paid(case: Case) -> None:
+    """Nor do they count in the statistics, whatever the error at the first observation of an episode."""
+    learner = Learner(small_config("rnd"), SPEC, 1)
+    zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(learner.init, jax.random.key(0)))
+    valid, uncertainty = np.asarray(case.trajectory.valid), at(run_explore(*case)).uncertainty
+    silent = case.trajectory._replace(reward=np.zeros_like(uncertainty))
+    paid = jit(lambda x: learner._reward(zeros.statistics, x, silent))
+    reward, statistics, _ = at(paid(uncertainty))
+    np.testing.assert_array_equal(reward > 0, valid)
+    assert_trees_close(at(paid(np.where(valid, uncertainty, 1e6)))[:2], (reward, statistics), rtol=0, atol=0)

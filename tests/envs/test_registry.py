@@ -1,0 +1,66 @@
+"""Names to environments, and what can be learned together."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from byol_explore.envs.base import VectorEnv
+from byol_explore.envs.registry import env_families, make_env, make_envs
+from byol_explore.errors import UserError
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "corridor", "probe:nothing", "rooms-", "rooms-x", "MiniGrid-Nothing", "XLand-MiniGrid-R1-10x10", "rooms-N"],
+)
+def test_unknown_names_are_named(name: str) -> None:
+    with pytest.raises(UserError, match=f"unknown environment '{name}'.*probe:corridor"):
+        make_env(name)
+
+
+@pytest.mark.parametrize("name", ["rooms-0", "rooms-1", "rooms-51"])
+def test_number_of_rooms_has_limits(name: str) -> None:
+    with pytest.raises(UserError, match=f"'{name}': the number of rooms must be 2 to 50"):
+        make_env(name)
+
+
+def test_families_list_what_can_be_made() -> None:
+    families = env_families()
+    assert set(families) == {"rooms", "MiniGrid", "XLand-MiniGrid", "probe"}
+    assert all(families.values())
+    names = [name for family, members in families.items() if family != "rooms" for name in members]
+    assert len(names) == len(set(names)) > 50
+    for name in ("rooms-2", "rooms-50", families["MiniGrid"][0], families["XLand-MiniGrid"][0], *families["probe"]):
+        assert make_env(name).spec.name == name
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["probe:corridor", "probe:noisy-tv"],  # other observations
+        ["probe:memory", "probe:continuous"],  # other actions
+        ["rooms-2", "probe:corridor"],
+        ["probe:corridor", "rooms-2", "rooms-3"],
+    ],
+)
+def test_tasks_that_do_not_fit_together_are_named(names: list[str]) -> None:
+    with pytest.raises(UserError, match=f"'{names[0]}' and '{names[1]}' cannot be learned by one agent"):
+        make_envs(names)
+
+
+def test_tasks_of_one_kind_fit_together() -> None:
+    assert [env.spec.name for env in make_envs(["probe:truncated", "probe:terminated"])] == [
+        "probe:truncated",
+        "probe:terminated",
+    ]
+
+
+def test_tasks_of_several_views_share_the_largest() -> None:
+    """Views of 3, 5 and 7; a batch over all of them resets with observations of one shape."""
+    names = ["MiniGrid-MemoryS8", "XLand-MiniGrid-R1-9x9", "rooms-2"]
+    assert [make_env(name).spec.observation.shape[0] for name in names] == [3, 5, 7]
+    envs = make_envs(names)
+    assert [env.spec.name for env in envs] == names
+    assert {env.spec.observation for env in envs} == {jax.ShapeDtypeStruct((7, 7, 2), jnp.uint8)}
+    _, first = jax.eval_shape(VectorEnv(envs, 6).reset, jax.random.key(0))
+    assert first.observation.shape == (6, 7, 7, 2)

@@ -1,0 +1,224 @@
+"""The networks put together: the learner's unroll and the actor's steps must see the same."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from builders import (
+    BATCH,
+    TIME,
+    assert_trees_close,
+    at,
+    call,
+    jit,
+    leaves_with_names,
+    make,
+    make_spec,
+    make_trajectory,
+    permute_environments,
+    random_observation,
+    replace_observations,
+    shaken,
+    small_actor,
+    small_network,
+    unroll,
+)
+from byol_explore.agent import act
+from byol_explore.envs.base import EnvSpec
+from byol_explore.errors import UserError
+from byol_explore.networks.assembly import Actor, encoder_for, make_encoder, make_representation
+from byol_explore.networks.encoders import AtariEncoder, GridEncoder, HardEightEncoder, VectorEncoder
+from byol_explore.networks.inputs import ActionInputs, HardEightInputs
+from byol_explore.types import Memory, TimeStep, Trajectory
+
+run_act = jit(act)
+
+
+@jit
+def unroll_world(actor: Actor, trajectory: Trajectory) -> Any:
+    assert actor.world is not None
+    return actor.world.unroll(trajectory, trajectory.memory.world)
+
+
+class Case(NamedTuple):
+    spec: EnvSpec
+    actor: Actor
+
+
+CASES = {
+    "grid": ("grid", "discrete", "gru", False),
+    "vector, own world": ("vector", "continuous", "lstm", True),
+    "hard-eight": ("hard-eight", "hybrid", "lstm", False),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    observation, action, core, own_world = CASES[request.param]
+    spec = make_spec(observation, action)
+    return Case(spec, small_actor(spec, core, own_world=own_world))
+
+
+def random_stream(spec: EnvSpec, length: int, seed: int = 0) -> TimeStep:
+    """Time steps [length, B] with episodes that end here and there."""
+    rng = np.random.default_rng(seed)
+    is_first = np.zeros((length, BATCH), bool)
+    is_first[[0, 4, 6], 0] = is_first[[3, TIME - 1, TIME + 2], 1] = True
+    is_last = np.concatenate([is_first[1:], np.zeros((1, BATCH), bool)])
+    reward = rng.normal(size=(length, BATCH)).astype(np.float32)
+    observation = at(random_observation(rng, spec, (length, BATCH)))
+    return TimeStep(observation, reward, (~is_last).astype(np.float32), is_first, is_last)
+
+
+def play(case: Case, memory: Memory, stream: TimeStep, start: int, key: jax.Array) -> tuple[Memory, Trajectory]:
+    """Acts on T - 1 observations of a stream; the sequence that the learner would get."""
+    before = memory._replace(reward=at(stream.reward, start))
+    policies, actions = [], []
+    for t in range(start, start + TIME - 1):
+        memory, policy, action = run_act(case.actor, memory, at(stream, t), jax.random.fold_in(key, t))
+        policies.append(policy)
+        actions.append(action)
+    policy, action = (jax.tree.map(lambda *x: np.stack(x), *steps) for steps in (policies, actions))
+    part = jax.tree.map(lambda x: x[start : start + TIME], stream)
+    task = np.zeros(BATCH, np.int32)
+    return memory, Trajectory(
+        part.observation, part.is_first, action, part.reward[1:], part.discount[1:], policy, task, before
+    )
+
+
+def stored_memory(case: Case) -> Memory:
+    """In the middle of something: not the initial one."""
+    return shaken(case.actor.initial_memory(case.spec, BATCH), seed=5, scale=1.0)
+
+
+def test_learner_recomputes_the_policy_that_acted(case: Case) -> None:
+    """Over two sequences that share their boundary observation, with episodes that begin at and inside it."""
+    stream = random_stream(case.spec, 2 * TIME - 1)
+    memory = stored_memory(case)
+    for start in (0, TIME - 1):
+        memory, trajectory = play(case, memory, stream, start, jax.random.key(0))
+        view = unroll(case.actor.representation, trajectory)
+        recomputed = jax.tree.map(lambda x: x[:-1], at(call(case.actor.policy, view.belief)))
+        assert_trees_close(recomputed, trajectory.policy, rtol=1e-4, atol=1e-5)
+        assert_trees_close(at(view.state, TIME - 2), memory.core, rtol=1e-4, atol=1e-5)
+        if case.actor.world is not None:
+            world = unroll_world(case.actor, trajectory)
+            assert_trees_close(at(world.state, TIME - 2), memory.world, rtol=1e-4, atol=1e-5)
+
+
+def test_unroll_equals_perceiving_step_by_step(case: Case) -> None:
+    trajectory = make_trajectory(case.spec, case.actor)
+    view = unroll(case.actor.representation, trajectory)
+    memory = trajectory.memory
+    for t in range(TIME):
+        reward = memory.reward if t == 0 else trajectory.reward[t - 1]
+        nothing = np.zeros(BATCH, np.float32)
+        timestep = TimeStep(at(trajectory.observation, t), reward, nothing, trajectory.is_first[t], nothing)
+        memory, policy, _ = run_act(case.actor, memory, timestep, jax.random.key(0))
+        assert_trees_close(memory.core, at(view.state, t), rtol=1e-4, atol=1e-5)
+        assert_trees_close(policy, at(call(case.actor.policy, view.belief), t), rtol=1e-4, atol=1e-5)
+        if t < TIME - 1:
+            memory = memory._replace(action=at(trajectory.action, t))
+
+
+def test_embeddings_are_those_of_single_frames() -> None:
+    spec = make_spec()
+    actor = small_actor(spec)
+    trajectory = make_trajectory(spec, actor)
+    embedding = np.asarray(unroll(actor.representation, trajectory).embedding)
+    assert embedding.shape == (TIME, BATCH, 8)
+    for t in range(TIME):
+        alone = call(actor.representation.encoder, at(trajectory.observation, t))
+        np.testing.assert_allclose(embedding[t], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_permuted_environments_give_permuted_views(case: Case) -> None:
+    trajectory, order = make_trajectory(case.spec, case.actor), [2, 0, 1]
+    view = at(unroll(case.actor.representation, trajectory))
+    permuted = unroll(case.actor.representation, permute_environments(trajectory, order))
+    assert_trees_close(permuted, jax.tree.map(lambda x: x[:, order], view))
+    assert np.abs(view.belief[:, order] - view.belief).max() > 1e-2
+
+
+def test_an_observation_reaches_its_own_environment_and_nothing_earlier(case: Case) -> None:
+    """And later beliefs up to the next episode: the first environment's episodes begin at 2 and 4."""
+    trajectory = make_trajectory(case.spec, case.actor)
+    where = np.zeros((TIME, BATCH), bool)
+    where[2, 0] = True
+    view = at(unroll(case.actor.representation, trajectory))
+    other = at(unroll(case.actor.representation, replace_observations(case.spec, trajectory, where)))
+    moved = np.any(np.abs(other.embedding - view.embedding) > 1e-7, axis=-1)
+    np.testing.assert_array_equal(moved, where)
+    moved = np.any(np.abs(other.belief - view.belief) > 1e-7, axis=-1)
+    where[3, 0] = True
+    np.testing.assert_array_equal(moved, where)
+
+
+def test_the_action_before_a_first_observation_has_no_influence(case: Case) -> None:
+    trajectory = make_trajectory(case.spec, case.actor)
+    dummy = ~np.asarray(trajectory.valid)
+    other = make_trajectory(case.spec, case.actor, seed=7).action
+    mixed = jax.tree.map(lambda a, b: np.where(dummy[..., None], b, a), trajectory.action, other)
+    assert any(np.any(np.asarray(a) != b) for a, b in zip(trajectory.action, mixed, strict=True))
+    view = unroll(case.actor.representation, trajectory)
+    assert_trees_close(unroll(case.actor.representation, trajectory._replace(action=mixed)), view, rtol=0, atol=0)
+
+
+def test_only_an_actor_with_its_own_world_has_one() -> None:
+    spec = make_spec()
+    shared, apart = small_actor(spec), small_actor(spec, own_world=True)
+    assert shared.world is None
+    assert shared.initial_memory(spec, BATCH).world == ()
+    assert leaves_with_names(apart.world).keys() == leaves_with_names(apart.representation).keys()
+    assert apart.initial_memory(spec, BATCH).world.shape == (BATCH, 6)
+
+
+def test_initial_memory_is_initial_everywhere() -> None:
+    spec = make_spec("vector", "hybrid")
+    memory = small_actor(spec, "lstm").initial_memory(spec, BATCH)
+    assert memory.core.hidden.shape == memory.core.cell.shape == (BATCH, 6)
+    assert (memory.action.discrete.shape, memory.action.continuous.shape) == ((BATCH, 2), (BATCH, 2))
+    assert memory.action.discrete.dtype == jnp.int32
+    assert memory.reward.shape == (BATCH,)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(memory))
+
+
+@pytest.mark.parametrize(
+    ("observation", "name", "kind"),
+    [
+        ("grid", "grid", GridEncoder),
+        ("vector", "vector", VectorEncoder),
+        ("image", "atari", AtariEncoder),
+        ("hard-eight", "hard-eight", HardEightEncoder),
+    ],
+)
+def test_the_encoder_fits_the_observations(observation: str, name: str, kind: type) -> None:
+    spec = make_spec(observation)
+    assert encoder_for(spec) == name
+    encoder = make(lambda key: make_encoder(small_network(), spec, key))
+    assert type(encoder) is kind
+    frames = random_observation(np.random.default_rng(0), spec, (2,))
+    assert jax.eval_shape(encoder, frames).shape == (2, 8)
+    wider = make(lambda key: make_encoder(small_network(), spec, key, 12))
+    assert jax.eval_shape(wider, frames).shape == (2, 12)
+
+
+@pytest.mark.parametrize(("observation", "kind"), [("image", ActionInputs), ("hard-eight", HardEightInputs)])
+def test_inputs_fit_the_observations(observation: str, kind: type) -> None:
+    representation = make(lambda key: make_representation(small_network(), make_spec(observation), key))
+    assert type(representation.inputs) is kind
+
+
+def test_unknown_names_are_the_users_error() -> None:
+    spec, network = make_spec(), small_network()
+    with pytest.raises(UserError, match=r"'transformer'.*gru, lstm"):
+        make_representation(dataclasses.replace(network, core="transformer"), spec, jax.random.key(0))
+    with pytest.raises(UserError, match=r"'eyes'.*grid, vector, atari, hard-eight"):
+        make_encoder(dataclasses.replace(network, encoder="eyes"), spec, jax.random.key(0))
+    strange = spec._replace(observation=jax.ShapeDtypeStruct((2, 3), jnp.float32))
+    with pytest.raises(UserError, match="no encoder fits"):
+        make_encoder(network, strange, jax.random.key(0))

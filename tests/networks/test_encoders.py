@@ -1,0 +1,145 @@
+"""Encoders: the paper's shapes and parameter counts, and their outputs against NumPy."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from builders import (
+    call,
+    make,
+    numpy_conv,
+    numpy_linear,
+    numpy_max_pool,
+    numpy_mlp,
+    numpy_standardize,
+    parameter_count,
+)
+from byol_explore.networks.encoders import (
+    AtariEncoder,
+    GridEncoder,
+    HardEightEncoder,
+    ResidualUnit,
+    ResNet,
+    VectorEncoder,
+)
+
+# A unit has a convolution and two residual blocks of two convolutions each, 3 x 3 with bias.
+UNITS = [(1, 16), (16, 32), (32, 32)]
+
+
+def conv_parameters(inputs: int, outputs: int) -> int:
+    return 3 * 3 * inputs * outputs + outputs
+
+
+def unit_parameters(inputs: int, channels: int) -> int:
+    return conv_parameters(inputs, channels) + 4 * conv_parameters(channels, channels)
+
+
+def bytes_image(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+
+
+def shapes(encoder: Any, observation: Any) -> tuple[int, ...]:
+    return jax.eval_shape(lambda e, o: e(o), encoder, observation).shape
+
+
+def numpy_norm(norm: Any, x: np.ndarray) -> np.ndarray:
+    return numpy_standardize(x) * np.asarray(norm.scale) + np.asarray(norm.offset)
+
+
+def numpy_resnet(resnet: ResNet, image: np.ndarray) -> np.ndarray:
+    """One image of bytes to flat features, as appendix A.1 tells it."""
+    x = image / 255.0
+    for unit in resnet.units:
+        x = numpy_max_pool(numpy_conv(unit.conv, x))
+        for block in unit.blocks:
+            inner = numpy_conv(block.first, np.maximum(x, 0.0))
+            x = x + numpy_conv(block.second, np.maximum(inner, 0.0))
+        x = x if unit.norm is None else numpy_norm(unit.norm, x)
+    return np.maximum(x, 0.0).reshape(-1)
+
+
+def test_atari_parameter_count_and_shapes() -> None:
+    """84 x 84 is halved to 42, 21 and 11, so the linear layer reads 11 * 11 * 32 features."""
+    encoder = jax.eval_shape(lambda key: AtariEncoder((84, 84, 1), 512, key), jax.random.key(0))
+    convolutions = sum(unit_parameters(*unit) for unit in UNITS)
+    norms = 2 * (16 + 32 + 32)
+    linear = 11 * 11 * 32 * 512 + 512
+    assert parameter_count(encoder) == convolutions + norms + linear == 2_080_448
+    frames = jax.ShapeDtypeStruct((5, 84, 84, 1), np.uint8)
+    assert shapes(encoder.resnet, frames) == (5, 11 * 11 * 32)
+    assert shapes(encoder, frames) == (5, 512)
+
+
+def test_hard_eight_parameter_count_and_shapes() -> None:
+    """72 x 96 is halved to 9 x 12."""
+    encoder = jax.eval_shape(lambda key: HardEightEncoder((72, 96, 3), 256, key), jax.random.key(0))
+    convolutions = unit_parameters(3, 16) + unit_parameters(16, 32) + unit_parameters(32, 32)
+    linears = (9 * 12 * 32 * 1024 + 1024) + (1024 * 256 + 256)
+    assert parameter_count(encoder) == convolutions + linears + 2 * 1024
+    frames = {"rgb": jax.ShapeDtypeStruct((5, 72, 96, 3), np.uint8)}
+    assert shapes(encoder.resnet, frames["rgb"]) == (5, 9 * 12 * 32)
+    assert shapes(encoder, frames) == (5, 256)
+
+
+@pytest.mark.parametrize("shape", [(84, 84, 1), (72, 96, 3), (9, 7, 1), (1, 2, 3)])
+def test_feature_count_is_that_of_the_stack(shape: tuple[int, int, int]) -> None:
+    resnet = jax.eval_shape(lambda key: ResNet(shape[2], key, normalize=False), jax.random.key(0))
+    assert ResNet.features(shape) == shapes(resnet, jax.ShapeDtypeStruct((1, *shape), np.uint8))[1]
+
+
+def test_only_atari_has_a_norm_at_the_end_of_each_unit() -> None:
+    def both(key: jax.Array) -> tuple[AtariEncoder, HardEightEncoder]:
+        return AtariEncoder((9, 9, 1), 8, key), HardEightEncoder((9, 9, 3), 8, key)
+
+    atari, hard_eight = jax.eval_shape(both, jax.random.key(0))
+    assert [unit.norm.scale.shape for unit in atari.resnet.units] == [(16,), (32,), (32,)]
+    assert [unit.norm for unit in hard_eight.resnet.units] == [None] * 3
+
+
+def test_the_norm_is_the_last_thing_a_unit_does() -> None:
+    unit = make(lambda key: ResidualUnit(1, 4, key, normalize=True))
+    out = np.asarray(call(unit, 10.0 * np.random.default_rng(0).normal(size=(2, 6, 5, 1)).astype(np.float32)))
+    standard = (out - np.asarray(unit.norm.offset)) / np.asarray(unit.norm.scale)
+    np.testing.assert_allclose(standard.mean(axis=(1, 2, 3)), 0.0, atol=1e-4)
+    np.testing.assert_allclose(standard.std(axis=(1, 2, 3)), 1.0, atol=1e-3)
+
+
+def test_atari_encoder_equals_numpy() -> None:
+    encoder = make(lambda key: AtariEncoder((9, 6, 1), 8, key))
+    frames = bytes_image(2, 9, 6, 1)
+    out = np.asarray(call(encoder, frames))
+    for index in range(2):
+        expected = numpy_linear(encoder.linear, numpy_resnet(encoder.resnet, frames[index]))
+        np.testing.assert_allclose(out[index], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_hard_eight_encoder_equals_numpy() -> None:
+    encoder = make(lambda key: HardEightEncoder((9, 6, 3), 8, key, hidden=16))
+    frames = bytes_image(2, 9, 6, 3)
+    out = np.asarray(call(encoder, {"rgb": frames}))
+    for index in range(2):
+        hidden = numpy_linear(encoder.hidden, numpy_resnet(encoder.resnet, frames[index]))
+        expected = numpy_linear(encoder.linear, np.maximum(numpy_norm(encoder.norm, hidden), 0.0))
+        np.testing.assert_allclose(out[index], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_grid_encoder_equals_two_one_hot_products() -> None:
+    """With more pairs of tile and colour than a byte can number."""
+    tiles, colors = 20, 30
+    encoder = make(lambda key: GridEncoder((4, 3, 2), (10,), 8, key, width=5, tiles=tiles, colors=colors))
+    rng = np.random.default_rng(0)
+    tile, color = rng.integers(0, tiles, (9, 4, 3)), rng.integers(0, colors, (9, 4, 3))
+    cells = np.eye(tiles)[tile] @ np.asarray(encoder.tile) + np.eye(colors)[color] @ np.asarray(encoder.color)
+    expected = numpy_mlp(encoder.mlp, cells.reshape(9, 4 * 3 * 5))
+    grids = np.stack([tile, color], axis=-1).astype(np.uint8)
+    np.testing.assert_allclose(call(encoder, grids), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_vector_encoder_is_an_mlp_on_floats() -> None:
+    encoder = make(lambda key: VectorEncoder(6, (10,), 8, key))
+    x = np.random.default_rng(0).integers(0, 9, (5, 2, 3))
+    expected = numpy_mlp(encoder.mlp, x.reshape(5, 6))
+    np.testing.assert_allclose(call(encoder, x), expected, rtol=1e-4, atol=1e-4)

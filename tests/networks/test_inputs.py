@@ -1,0 +1,183 @@
+"""What the closed-loop core reads besides the embedding."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from builders import (
+    ACTIONS,
+    BATCH,
+    IS_FIRST,
+    TIME,
+    WORDS,
+    at,
+    call,
+    jit,
+    make,
+    make_spec,
+    numpy_action_rows,
+    numpy_linear,
+    numpy_lstm,
+    random_action,
+    random_observation,
+)
+from byol_explore.networks.inputs import ActionInputs, HardEightInputs, Instruction, signed_hyperbolic
+from byol_explore.types import Action, PyTree
+
+SPEC = make_spec("hard-eight", "hybrid")
+LEAD = (TIME, BATCH)
+
+
+class Read:
+    """Arguments of a call, each replaceable on its own."""
+
+    def __init__(self, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.embedding = rng.normal(size=(*LEAD, 8)).astype(np.float32)
+        self.observation: PyTree = at(random_observation(rng, SPEC, LEAD))
+        self.action = at(random_action(rng, SPEC.action, LEAD))
+        self.reward = (3.0 * rng.normal(size=LEAD)).astype(np.float32)
+        self.is_first = IS_FIRST
+
+    def through(self, inputs: Any, **changes: Any) -> np.ndarray:
+        values = {**vars(self), **changes}
+        order = ("embedding", "observation", "action", "reward", "is_first")
+        return np.asarray(call(inputs, *(values[name] for name in order)))
+
+
+def other_action(action: Action) -> Action:
+    """Differs from the given one in every component."""
+    sizes = np.asarray(SPEC.action.discrete)
+    return Action((action.discrete + 1) % sizes, np.where(action.continuous > 0, -1.0, 1.0).astype(np.float32))
+
+
+def moved(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """[T, B]: where the result changed."""
+    return np.any(np.abs(after - before) > 1e-6, axis=-1)
+
+
+@pytest.fixture(scope="module", params=[ActionInputs, HardEightInputs])
+def inputs(request: pytest.FixtureRequest) -> Any:
+    return make(lambda key: request.param(8, 18, SPEC.action, key, action_size=5, bins=4))
+
+
+@pytest.fixture(scope="module")
+def hard_eight() -> HardEightInputs:
+    return make(lambda key: HardEightInputs(8, 18, SPEC.action, key, action_size=5, bins=4, vocabulary=WORDS))
+
+
+def test_the_previous_action_counts_exactly_where_no_episode_begins(inputs: Any) -> None:
+    read = Read()
+    changed = read.through(inputs, action=other_action(read.action))
+    np.testing.assert_array_equal(moved(read.through(inputs), changed), ~IS_FIRST)
+
+
+def test_the_embedding_counts_everywhere(inputs: Any) -> None:
+    read = Read()
+    changed = read.through(inputs, embedding=read.embedding + 1.0)
+    assert moved(read.through(inputs), changed).all()
+
+
+def test_atari_inputs_do_not_look_at_the_reward() -> None:
+    read, atari = Read(), make(lambda key: ActionInputs(8, 18, SPEC.action, key, action_size=5, bins=4))
+    np.testing.assert_array_equal(read.through(atari), read.through(atari, reward=read.reward + 1.0))
+
+
+def test_hard_eight_reward_counts_exactly_where_no_episode_begins(hard_eight: HardEightInputs) -> None:
+    read = Read()
+    changed = read.through(hard_eight, reward=read.reward + 1.0)
+    np.testing.assert_array_equal(moved(read.through(hard_eight), changed), ~IS_FIRST)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("hand_force", lambda x: x + 1.0),
+        ("hand_is_holding", np.logical_not),
+        ("hand_distance", lambda x: x + 1.0),
+        ("instruction", lambda x: 1 + x % (WORDS - 1)),
+    ],
+)
+def test_hard_eight_senses_count(
+    hard_eight: HardEightInputs, name: str, other: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    read = Read()
+    changed = read.through(hard_eight, observation={**read.observation, name: other(read.observation[name])})
+    assert moved(read.through(hard_eight), changed).all()
+
+
+def test_hard_eight_sizes_are_the_papers(hard_eight: HardEightInputs) -> None:
+    senses = (hard_eight.force, hard_eight.holding, hard_eight.distance)
+    assert [layer.weight.shape for layer in senses] == [(1, 20)] * 3
+    assert hard_eight.project_action.weight.shape == (5, 20)
+    assert hard_eight.instruction.words.shape == (WORDS, 20)
+    assert hard_eight.instruction.core.size == 64
+    assert hard_eight.mix.weight.shape == (8 + 4 * 20 + 1 + 64, 512)
+    assert hard_eight.project.weight.shape == (512, 18)
+
+
+def numpy_instruction(module: Instruction, text: np.ndarray) -> np.ndarray:
+    """The LSTM's output after the words that are not padding."""
+    state = np.zeros(module.core.size), np.zeros(module.core.size)
+    for word in text:
+        if word != 0:
+            state = numpy_lstm(module.core, state, numpy_linear(module.project, np.asarray(module.words)[word]))
+    return state[0]
+
+
+def numpy_hard_eight(module: HardEightInputs, read: Read, index: tuple[int, ...]) -> np.ndarray:
+    """Appendix A.2's list, top to bottom, for one observation."""
+    observation, is_first = at(read.observation, *index), read.is_first[index]
+    senses = [(module.force, "hand_force"), (module.holding, "hand_is_holding"), (module.distance, "hand_distance")]
+    parts = [read.embedding[index]]
+    parts += [np.maximum(numpy_linear(layer, np.asarray([float(observation[name])])), 0.0) for layer, name in senses]
+    nothing = np.asarray(module.action.nothing)
+    action = nothing if is_first else numpy_action_rows(module.action, at(read.action, *index))
+    parts.append(np.maximum(numpy_linear(module.project_action, action), 0.0))
+    reward = 0.0 if is_first else float(read.reward[index])
+    parts.append(np.asarray([np.sign(reward) * (np.sqrt(abs(reward) + 1) - 1) + 1e-3 * reward]))
+    parts.append(numpy_instruction(module.instruction, observation["instruction"]))
+    return numpy_linear(module.project, numpy_linear(module.mix, np.concatenate(parts)))
+
+
+def test_hard_eight_inputs_equal_numpy(hard_eight: HardEightInputs) -> None:
+    read = Read()
+    out = read.through(hard_eight)
+    for index in np.ndindex(*LEAD):
+        expected = numpy_hard_eight(hard_eight, read, index)
+        np.testing.assert_allclose(out[index], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_instruction_equals_an_lstm_over_its_words(hard_eight: HardEightInputs) -> None:
+    texts = np.asarray([[3, 1, 2, 0, 0], [1, 3, 2, 0, 0], [5, 0, 0, 0, 0], [4, 4, 7, 8, 1]])
+    out = np.asarray(call(hard_eight.instruction, texts))
+    assert out.shape == (4, 64)
+    for text, read in zip(texts, out, strict=True):
+        np.testing.assert_allclose(read, numpy_instruction(hard_eight.instruction, text), rtol=1e-4, atol=1e-5)
+    assert np.abs(out[0] - out[1]).max() > 1e-3, "the order of words must count"
+
+
+def test_padding_leaves_an_instruction_as_it_is(hard_eight: HardEightInputs) -> None:
+    """Wherever it stands, and however much of it."""
+    module = hard_eight.instruction
+    short = np.asarray(call(module, np.asarray([[3, 1, 2]])))
+    padded = np.asarray(call(module, np.asarray([[3, 1, 2, 0, 0], [0, 0, 3, 1, 2], [3, 0, 1, 0, 2], [0] * 5])))
+    np.testing.assert_allclose(padded[:3], np.repeat(short, 3, axis=0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(padded[3], np.zeros(64))
+
+
+def test_signed_hyperbolic_values() -> None:
+    x = np.asarray([0.0, 3.0, -3.0, 8.0, -8.0, 99.0], np.float32)
+    expected = [0.0, 1.003, -1.003, 2.008, -2.008, 9.099]
+    np.testing.assert_allclose(jit(signed_hyperbolic)(x), expected, rtol=1e-6)
+
+
+def test_action_kinds_all_give_gates() -> None:
+    for spec in ACTIONS.values():
+        module = make(lambda key, spec=spec: ActionInputs(8, 18, spec, key, action_size=5, bins=4))
+        action = random_action(np.random.default_rng(0), spec, (BATCH,))
+        arguments = np.zeros((BATCH, 8), np.float32), (), action, np.zeros(BATCH), np.zeros(BATCH, bool)
+        assert jax.eval_shape(module, *arguments).shape == (BATCH, 18)

@@ -1,0 +1,111 @@
+"""The jit runtime: one program, one truth for actor and learner, repeatable."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from builders import assert_trees_close, jit, small_config
+
+from byol_explore.config import Config, RuntimeConfig
+from byol_explore.envs.registry import make_envs
+from byol_explore.runtime.anakin import Anakin, RunState
+
+
+def config_for(env: str = "probe:memory", **changes: Any) -> Config:
+    runtime = RuntimeConfig(num_envs=8, batch_size=4, sequence_length=7, rollouts_per_dispatch=2)
+    return dataclasses.replace(small_config(**changes), env=env, runtime=runtime)
+
+
+@functools.cache
+def runtime(devices: int) -> Anakin:
+    config = config_for()
+    return Anakin(config, make_envs(config.env_ids), jax.devices()[:devices])
+
+
+def host_copy(tree: Any) -> Any:
+    """Survives the donation of the original."""
+    return jax.tree.map(
+        lambda x: np.array(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x), tree
+    )
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_one_compilation_serves_all_dispatches(devices: int) -> None:
+    anakin = runtime(devices)
+    state = anakin.init(0)
+    for _ in range(3):
+        state, _ = anakin.dispatch(state)
+    assert anakin.dispatch._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_seed_makes_a_run_and_another_makes_another(devices: int) -> None:
+    anakin = runtime(devices)
+
+    def after_two(seed: int) -> RunState:
+        state = anakin.init(seed)
+        for _ in range(2):
+            state, _ = anakin.dispatch(state)
+        return host_copy(state)
+
+    first, again, other = after_two(3), after_two(3), after_two(4)
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    assert not np.array_equal(first.learner.online.value.layers[0].weight, other.learner.online.value.layers[0].weight)
+
+
+def test_devices_play_different_episodes_and_learn_the_same() -> None:
+    anakin = runtime(2)
+    state, output = anakin.dispatch(anakin.init(0))
+    cue = np.asarray(state.actor.timestep.observation)
+    assert not np.array_equal(cue[:4], cue[4:])
+    weight = state.learner.online.value.layers[0].weight
+    copies = [np.asarray(shard.data) for shard in weight.addressable_shards]
+    np.testing.assert_array_equal(copies[0], copies[1])
+    assert output.episodes.ended.shape == (2, 6, 8)
+
+
+def test_stored_policies_are_what_the_target_network_says_of_the_trajectory() -> None:
+    """Actor and learner agree on beliefs, resets and previous actions, across rollouts and episode boundaries."""
+    anakin = runtime(1)
+    state = anakin.init(0)
+    roll = jit(anakin.rollout)
+    actor_state, first, _ = roll(state.learner.acting, state.actor)
+    actor_state, second, _ = roll(state.learner.acting, actor_state)
+    assert bool(jnp.any(second.is_first[1:])), "no boundary inside"
+    for trajectory in (first, second):
+        view = jit(state.learner.acting.representation.unroll)(trajectory, trajectory.memory.core)
+        policy = state.learner.acting.policy(view.belief[:-1])
+        assert_trees_close(policy, trajectory.policy, rtol=1e-4)
+    np.testing.assert_array_equal(first.observation[-1], second.observation[0])
+    np.testing.assert_array_equal(first.is_first[-1], second.is_first[0])
+    np.testing.assert_array_equal(first.reward[-1], second.memory.reward)
+    np.testing.assert_array_equal(first.action.discrete[-1], second.memory.action.discrete)
+
+
+def test_batches_are_slices_of_environments_with_their_time_in_order() -> None:
+    anakin = runtime(1)
+    state = anakin.init(0)
+    _, trajectory, _ = jit(anakin.rollout)(state.learner.acting, state.actor)
+    batches = anakin.batches(trajectory)
+    for index in range(2):
+        part = slice(4 * index, 4 * index + 4)
+        np.testing.assert_array_equal(batches.observation[index], trajectory.observation[:, part])
+        np.testing.assert_array_equal(batches.reward[index], trajectory.reward[:, part])
+        np.testing.assert_array_equal(batches.memory.core[index], trajectory.memory.core[part])
+
+
+def test_episode_returns_are_the_sums_of_their_rewards() -> None:
+    anakin = runtime(1)
+    state = anakin.init(0)
+    _, trajectory, episodes = jit(anakin.rollout)(state.learner.acting, state.actor)
+    reward, ended = np.asarray(trajectory.reward), np.asarray(episodes.ended)
+    first = np.asarray(trajectory.is_first)
+    assert ended.any()
+    for step, env in np.argwhere(ended):
+        begin = max(t for t in range(step + 1) if first[t, env])
+        np.testing.assert_allclose(episodes.episode_return[step, env], reward[begin : step + 1, env].sum(), rtol=1e-6)
+        assert episodes.length[step, env] == step + 1 - begin

@@ -1,0 +1,226 @@
+"""The one update: what it learns from, what it must not look at, and that devices share a batch without a trace."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from builders import BATCH, assert_trees_close, jit, largest, make_spec, make_trajectory, small_config
+from jax.sharding import Mesh, PartitionSpec
+
+from byol_explore.config import AgentConfig, Config, OptimizerConfig
+from byol_explore.learner import FINITE_ORDER, Learner, LearnerState, world_encoder
+from byol_explore.ops import popart
+from byol_explore.types import Array, Trajectory
+
+AGENT = AgentConfig(popart_step=0.5, popart_min_scale=1e-3)
+
+
+def with_settings(config: Config, *, agent: AgentConfig = AGENT, **optimizer: Any) -> Config:
+    return dataclasses.replace(config, agent=agent, optimizer=OptimizerConfig(**optimizer))
+
+
+def setup(config: Config, action: str = "discrete", tasks: int = 1) -> tuple[Learner, LearnerState, Trajectory]:
+    spec = make_spec("vector", action)
+    learner = Learner(config, spec, tasks)
+    state = learner.init(jax.random.key(1))
+    return learner, state, make_trajectory(spec, state.acting)
+
+
+@functools.cache
+def default() -> tuple[Learner, LearnerState, Trajectory, Any]:
+    learner, state, trajectory = setup(with_settings(small_config()))
+    return learner, state, trajectory, jit(learner.update)
+
+
+def values(learner: Learner, state: LearnerState, belief: Array) -> np.ndarray:
+    """Unnormalised values of the online network."""
+    stats = state.statistics.popart
+    scale = popart.scale(stats, learner.config.agent.popart_min_scale)
+    return np.asarray(scale * state.online.value(belief) + stats.mean)
+
+
+def test_popart_preserves_values_while_its_statistics_move() -> None:
+    learner, state, trajectory = setup(with_settings(small_config(), learning_rate=1e-12))
+    after, _, _ = jit(learner.update)(state, trajectory)
+    belief = jax.random.normal(jax.random.key(2), (5, learner.config.network.belief_size))
+    assert abs(float(after.statistics.popart.mean[0] - state.statistics.popart.mean[0])) > 1e-3
+    np.testing.assert_allclose(values(learner, after, belief), values(learner, state, belief), rtol=1e-4, atol=1e-5)
+
+
+def test_value_gradient_is_that_of_the_rescaled_head_on_freshly_normalised_targets() -> None:
+    """Two passes, the slow way: first the statistics, then the loss of the head rescaled to them."""
+    learner, state, trajectory, _ = default()
+    agent = learner.config.agent
+
+    def straight(head: Any, view: Any, reward: Array) -> Array:
+        return learner._value_loss(head, view, reward, state.statistics, trajectory)[0]
+
+    view = state.online.actor.representation.unroll(trajectory, trajectory.memory.core)
+    reward = trajectory.reward
+    gradient, belief_gradient = jax.grad(straight, (0, 1))(state.online.value, view, reward)
+
+    _, advantage, statistics, layer, _ = learner._value_loss(
+        state.online.value, view, reward, state.statistics, trajectory
+    )
+    old = state.statistics.popart
+    value = popart.scale(old, agent.popart_min_scale) * state.online.value(view.belief) + old.mean
+    targets = value[:-1, :, 0] + advantage
+    head = eqx.tree_at(lambda h: h.layers[-1], state.online.value, layer)
+
+    def slow(head: Any, belief: Array) -> Array:
+        scale = popart.scale(statistics.popart, agent.popart_min_scale)
+        error = head(belief)[:-1, :, 0] - (targets - statistics.popart.mean) / scale
+        return jnp.sum(jnp.where(trajectory.valid, error**2, 0.0)) / jnp.sum(trajectory.valid)
+
+    expected, expected_belief = jax.grad(slow, (0, 1))(head, view.belief)
+    assert_trees_close(gradient, expected, rtol=1e-4)
+    np.testing.assert_allclose(belief_gradient.belief, expected_belief, rtol=1e-4, atol=1e-6)
+
+
+def test_dummy_transitions_leave_no_trace_in_the_update() -> None:
+    """Other rewards, discounts, actions and policies at last -> first: the same new state, metrics and all."""
+    _, state, trajectory, update = default()
+    dummy = ~np.asarray(trajectory.valid)
+    assert dummy.any()
+
+    def change(x: Array) -> Array:
+        mask = dummy.reshape(*dummy.shape, *[1] * (x.ndim - 2))
+        other = 1 - x if x.dtype == jnp.int32 else x + 3.0
+        return jnp.where(mask, jnp.abs(other), x)
+
+    changed = trajectory._replace(
+        reward=change(trajectory.reward),
+        discount=change(trajectory.discount),
+        action=jax.tree.map(change, trajectory.action),
+        policy=jax.tree.map(change, trajectory.policy),
+    )
+    # An ignored action is also the previous action of a first observation, which reads "no action" instead.
+    assert_trees_close(update(state, changed), update(state, trajectory), rtol=1e-6, atol=1e-7)
+
+
+def test_target_policy_is_refreshed_every_period_and_not_between() -> None:
+    _, state, trajectory, update = default()
+    first = state.acting
+    for step in range(1, 11):
+        state, _, _ = update(state, trajectory)
+        if step < 10:
+            assert_trees_close(state.acting, first, rtol=0, atol=0)
+    assert_trees_close(state.acting, state.online.actor, rtol=0, atol=0)
+    assert largest(jax.tree.map(jnp.subtract, state.acting, first)) > 0
+
+
+def test_ema_target_moves_towards_the_online_encoder_after_the_step() -> None:
+    learner, state, trajectory, update = default()
+    after, _, _ = update(state, trajectory)
+    decay = learner.config.curiosity.target_decay
+    expected = jax.tree.map(
+        lambda old, new: decay * old + (1 - decay) * new, state.target, world_encoder(after.online.actor)
+    )
+    assert_trees_close(after.target, expected, atol=1e-6)
+    assert largest(jax.tree.map(jnp.subtract, after.target, state.target)) > 0
+
+
+def test_gradient_clipping_is_of_the_global_norm_and_not_element_wise() -> None:
+    """Adam's first moment is (1 - b1) times the clipped gradient: one factor for all parameters."""
+    learner, state, trajectory = setup(with_settings(small_config(), max_gradient_norm=0.01))
+    after, metrics, _ = jit(learner.update)(state, trajectory)
+    gradient, _ = jit(lambda s, t: jax.grad(learner._loss, has_aux=True)(s.online, s.duals, s, t))(state, trajectory)
+    norm = float(optax.global_norm(gradient))
+    assert norm > 0.01
+    moment = after.optimizer[1][0].mu
+    expected = jax.tree.map(lambda g: 0.1 * g * 0.01 / norm, gradient)
+    assert_trees_close(moment, expected, rtol=1e-3, atol=1e-9)
+    np.testing.assert_allclose(metrics["gradient_norm"], norm, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("regime", "extrinsic", "intrinsic"), [
+    ("mixed", 1.0, 0.25), ("intrinsic", 0.0, 1.0), ("extrinsic", 1.0, 0.0),
+])  # fmt: skip
+def test_regimes(regime: str, extrinsic: float, intrinsic: float) -> None:
+    config = dataclasses.replace(small_config(mixing=0.25), regime=regime)
+    learner, state, trajectory = setup(config)
+    uncertainty = jnp.abs(jax.random.normal(jax.random.key(0), trajectory.reward.shape)) + 1.0
+    reward, _, _ = learner._reward(state.statistics, uncertainty, trajectory)
+    valid = np.asarray(trajectory.valid)
+    r_e = np.asarray(trajectory.reward) / np.sqrt(np.mean(np.asarray(trajectory.reward)[valid] ** 2))
+    scaled = np.asarray(uncertainty) / np.sqrt(np.var(np.asarray(uncertainty)[valid]) + 1e-8)
+    r_i = np.maximum(scaled - scaled[valid].mean(), 0.0)
+    expected = (1 - config.agent.gamma) * (extrinsic * r_e + intrinsic * r_i)
+    np.testing.assert_allclose(np.asarray(reward)[valid], expected[valid], rtol=1e-4, atol=1e-6)
+
+
+def test_no_curiosity_is_pure_reinforcement_learning() -> None:
+    learner, state, trajectory = setup(small_config("none"))
+    _, metrics, finite = jit(learner.update)(state, trajectory)
+    assert metrics["intrinsic_reward"] == 0.0
+    assert metrics["loss_curiosity"] == 0.0
+    assert bool(jnp.all(finite))
+
+
+@pytest.mark.parametrize("action", ["continuous", "hybrid"])
+def test_every_dual_of_every_action_part_is_trained(action: str) -> None:
+    learner, state, trajectory = setup(with_settings(small_config()), action)
+    after, _, finite = jit(learner.update)(state, trajectory)
+    assert bool(jnp.all(finite))
+    for name, before in state.duals._asdict().items():
+        assert np.all(np.asarray(getattr(after.duals, name)) != np.asarray(before)), name
+
+
+def test_statistics_are_kept_per_task() -> None:
+    learner, state, trajectory = setup(with_settings(small_config()), tasks=2)
+    trajectory = trajectory._replace(
+        task=jnp.asarray([0, 1, 0], jnp.int32), reward=trajectory.reward * jnp.asarray([1.0, 50.0, 1.0])
+    )
+    after, _, _ = jit(learner.update)(state, trajectory)
+    scale = np.asarray(after.statistics.extrinsic.mean_square)
+    assert scale[1] > 100 * scale[0]
+    only_first = trajectory._replace(task=jnp.zeros((BATCH,), jnp.int32))
+    again, _, _ = jit(learner.update)(after, only_first)
+    assert again.statistics.popart.mean[1] == after.statistics.popart.mean[1]
+    assert again.statistics.popart.mean[0] != after.statistics.popart.mean[0]
+
+
+@pytest.mark.parametrize("method", ["byol-explore", "rnd", "icm"])
+def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None:
+    """Loss, statistics, top half and gradients are of the whole batch, not of each device's part."""
+    config = with_settings(small_config(method))
+    spec = make_spec("vector", "hybrid")
+    whole, shared = Learner(config, spec, 1), Learner(config, spec, 1, axis="devices")
+    state = whole.init(jax.random.key(1))
+    halves = [make_trajectory(spec, state.acting, seed) for seed in (3, 4)]
+    # All of the best advantages lie in the first half: a top half per device would pick others.
+    halves[0] = halves[0]._replace(reward=halves[0].reward + 10.0)
+    timed = [half._replace(task=None, memory=None) for half in halves]
+    batch = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *timed)._replace(
+        task=jnp.zeros((2 * BATCH,), jnp.int32),
+        memory=jax.tree.map(lambda *x: jnp.concatenate(x), *[half.memory for half in halves]),
+    )
+    share = PartitionSpec(None, "devices")
+    specs = Trajectory(*[share] * 6, task=PartitionSpec("devices"), memory=PartitionSpec("devices"))
+    mesh = Mesh(np.asarray(jax.devices()[:2]), ("devices",))
+    spread = jax.shard_map(shared.update, mesh=mesh, in_specs=(PartitionSpec(), specs), out_specs=PartitionSpec())
+    expected, expected_metrics, _ = jit(whole.update)(state, batch)
+    actual, metrics, _ = jit(spread)(state, batch)
+    assert_trees_close(metrics, expected_metrics, rtol=1e-4, atol=1e-5)
+    assert_trees_close(actual.statistics, expected.statistics, rtol=1e-4)
+    assert_trees_close(actual.optimizer[1][0].mu, expected.optimizer[1][0].mu, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(("where", "name"), [
+    (lambda s: s.online.actor.representation.encoder.mlp.layers[0].weight, "observation embedding"),
+    (lambda s: s.online.curiosity.predictor.layers[0].weight, "curiosity loss"),
+    (lambda s: s.online.value.layers[0].weight, "value"),
+    (lambda s: s.online.actor.policy.mlp.layers[0].weight, "policy logits"),
+    (lambda s: s.duals.temperature, "policy loss"),
+])  # fmt: skip
+def test_the_first_quantity_that_is_not_finite_is_named(where: Any, name: str) -> None:
+    _, state, trajectory, update = default()
+    state = eqx.tree_at(where, state, replace_fn=lambda x: jnp.full_like(x, jnp.nan))
+    _, _, finite = update(state, trajectory)
+    assert FINITE_ORDER[int(np.flatnonzero(~np.asarray(finite))[0])] == name
