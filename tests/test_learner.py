@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from builders import BATCH, assert_trees_close, jit, largest, make_spec, make_trajectory, small_config
 from jax.sharding import Mesh, PartitionSpec
 
+from builders import BATCH, assert_trees_close, jit, largest, make_spec, make_trajectory, small_config
 from byol_explore.config import AgentConfig, Config, OptimizerConfig
 from byol_explore.learner import FINITE_ORDER, Learner, LearnerState, world_encoder
 from byol_explore.ops import popart

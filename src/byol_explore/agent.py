@@ -26,5 +26,5 @@ def act(
 
 
 def log_prob(policy: Policy, action: Action) -> Array:
-    """log pi(a) for a [T, B] grid of policies and actions."""
+    """Log pi(a) for a [T, B] grid of policies and actions."""
     return jax.vmap(jax.vmap(policies.log_prob))(policy, action)

@@ -174,6 +174,8 @@ class Config:
     agent: AgentConfig = field(default_factory=AgentConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    stop_at_success: float = 0.0
+    """End training as soon as this share of the last episodes of every task succeeds; 0 always trains all steps."""
     log: LogConfig = field(default_factory=LogConfig)
 
     @property
@@ -240,7 +242,7 @@ _POSITIVE = {
     "checkpoint_every", "window", "min_reward_scale", "popart_min_scale",
 }  # fmt: skip
 _FRACTIONS = {"target_decay", "normalizer_decay", "gamma", "top_fraction", "popart_step", "b1", "b2",
-              "extrinsic_scale_step", "intrinsic_scale_step"}  # fmt: skip
+              "extrinsic_scale_step", "intrinsic_scale_step", "stop_at_success"}  # fmt: skip
 
 
 def _check_numbers(config: Any, prefix: str = "") -> None:

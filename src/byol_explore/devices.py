@@ -6,6 +6,7 @@ import jax
 
 from byol_explore.config import Config
 from byol_explore.errors import UserError
+from byol_explore.types import Device
 
 
 def use_cores(count: int | None = None) -> None:
@@ -30,7 +31,7 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def choose_devices(config: Config) -> list[jax.Device]:
+def choose_devices(config: Config) -> list[Device]:
     """As many as the configuration asks for; for 0, as many as share the batch evenly."""
     available = jax.devices()
     wanted = config.runtime.devices

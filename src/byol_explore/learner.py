@@ -17,7 +17,7 @@ from byol_explore.networks.layers import MLP, Linear
 from byol_explore.ops import moments, policies, popart, returns, vmpo
 from byol_explore.ops.collectives import Axis, global_sum
 from byol_explore.ops.moments import masked_mean
-from byol_explore.types import Array, Policy, PyTree, Trajectory
+from byol_explore.types import Array, Encoder, Policy, PyTree, Trajectory
 
 
 class Statistics(NamedTuple):
@@ -94,7 +94,7 @@ class Learner:
             target=curiosity.initial_target(world_encoder(actor), fresh),
             acting=jax.tree.map(jnp.copy, actor),
             duals=duals,
-            optimizer=self.optimizer.init(online),
+            optimizer=self.optimizer.init(online),  # pyright: ignore[reportArgumentType]
             dual_optimizer=self.dual_optimizer.init(duals),
             statistics=Statistics(
                 moments.initial_normalizer(),
@@ -119,10 +119,10 @@ class Learner:
         gradient_fn = jax.grad(self._loss, argnums=(0, 1), has_aux=True)
         (gradient, dual_gradient), output = gradient_fn(state.online, state.duals, state, trajectory)
         online = eqx.tree_at(lambda n: n.value.layers[-1], state.online, output.value_layer)
-        updates, optimizer = self.optimizer.update(gradient, state.optimizer, online)
-        online = optax.apply_updates(online, updates)
-        updates, dual_optimizer = self.dual_optimizer.update(dual_gradient, state.dual_optimizer, state.duals)
-        duals = vmpo.project_duals(optax.apply_updates(state.duals, updates))
+        updates, optimizer = self.optimizer.update(gradient, state.optimizer)
+        online: Networks = optax.apply_updates(online, updates)  # pyright: ignore[reportAssignmentType, reportArgumentType]
+        updates, dual_optimizer = self.dual_optimizer.update(dual_gradient, state.dual_optimizer)
+        duals = vmpo.project_duals(optax.apply_updates(state.duals, updates))  # pyright: ignore[reportArgumentType]
         step = state.step + 1
         refresh = step % self.config.agent.target_period == 0
         gradient_norm = optax.global_norm(gradient)
@@ -294,7 +294,7 @@ class Learner:
         return total, metrics
 
 
-def world_encoder(actor: Actor) -> eqx.Module:
+def world_encoder(actor: Actor) -> Encoder:
     """The encoder that the curiosity reads: its own, or the policy's when they share."""
     return actor.representation.encoder if actor.world is None else actor.world.encoder
 

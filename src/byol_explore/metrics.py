@@ -137,6 +137,10 @@ class EpisodeWindow:
         """Whether every task has as many episodes as are averaged over."""
         return all(len(window) == window.maxlen for window in self._window)
 
+    def lowest_success(self) -> float:
+        """Success of the task that succeeds least."""
+        return min(float(np.mean([entry[0] for entry in window])) for window in self._window)
+
     def summary(self) -> dict[str, Any]:
         """Means over the window; over tasks, the mean of the tasks'. None before the first episode."""
         per_task = {name: self._means(window) for name, window in zip(self.tasks, self._window, strict=True)}

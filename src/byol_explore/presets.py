@@ -14,7 +14,9 @@ class Preset(NamedTuple):
 
 
 PRESETS = {
-    "grid": Preset("small network for grid worlds; rooms-6 is solved in minutes on two cores", Config()),
+    "grid": Preset(
+        "small network for grid worlds; rooms-6 is solved in minutes on two cores", Config(stop_at_success=0.95)
+    ),
 }
 
 

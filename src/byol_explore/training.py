@@ -94,12 +94,13 @@ class Run:
         self.display.say(f"training {self.config.env} with {self.config.method} in {self.directory}")
         pending: list[dict[str, np.ndarray]] = []
         with Interrupts() as interrupts:
-            while self.steps < self.config.total_steps and not interrupts.received:
+            done = self._is_done()
+            while not done and not interrupts.received:
                 before = self.steps
                 metrics = self._dispatch()
                 self.steps += per_dispatch
                 pending.append(metrics)
-                done = self.steps >= self.config.total_steps
+                done = self._is_done()
                 self.display.advance(self.steps, self._row([metrics]))
                 if done or interrupts.received or _crossed(before, self.steps, log.log_every):
                     self._log(pending)
@@ -108,6 +109,13 @@ class Run:
                     self._save()
             signal = interrupts.received
         return self._finish(signal)
+
+    def _is_done(self) -> bool:
+        """All steps are done, or success is as high as asked for."""
+        enough = self.config.stop_at_success
+        if enough > 0 and self.window.is_full() and self.window.lowest_success() >= enough:
+            return True
+        return self.steps >= self.config.total_steps
 
     def _dispatch(self) -> dict[str, np.ndarray]:
         """One call of the compiled program; metrics are means over its learner steps."""
@@ -233,13 +241,15 @@ def load_config(directory: Path) -> Config:
 
 
 def check_resumable(old: Config, new: Config) -> None:
-    """Only the number of steps and what is logged may change when a run continues."""
-    free = {"steps", "log"}
+    """Only how long it trains and what is logged may change when a run continues."""
+    free = {"steps", "stop_at_success", "log"}
     before, now = _flatten(to_dict(old), free), _flatten(to_dict(new), free)
     different = [name for name in before if before[name] != now.get(name)]
     if different:
         changes = ", ".join(f"{name} was {before[name]!r}, now {now.get(name)!r}" for name in different[:3])
-        raise UserError(f"cannot resume with another configuration: {changes}; only steps and log.* may change")
+        raise UserError(
+            f"cannot resume with another configuration: {changes}; only steps, stop_at_success and log.* may change"
+        )
 
 
 def _flatten(data: dict[str, Any], skip: set[str], prefix: str = "") -> dict[str, Any]:

@@ -10,12 +10,15 @@ Axis letters, used in every shape comment of the package:
     D  discrete action components,  C  continuous action dimensions
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 
 Array = jax.Array
 PyTree = Any
+Device = Any  # jax.Device, which type checkers do not know as a type
+Encoder = Callable[[PyTree], Array]  # a module: observations [n, ...] to embeddings [n, N]
 
 
 class Action(NamedTuple):

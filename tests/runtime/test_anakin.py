@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from builders import assert_trees_close, jit, small_config
 
+from builders import assert_trees_close, jit, small_config
 from byol_explore.config import Config, RuntimeConfig
 from byol_explore.envs.registry import make_envs
 from byol_explore.runtime.anakin import Anakin, RunState

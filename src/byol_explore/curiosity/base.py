@@ -2,11 +2,9 @@
 
 from typing import NamedTuple, Protocol
 
-import equinox as eqx
-
 from byol_explore.networks.assembly import View
 from byol_explore.ops.collectives import Axis
-from byol_explore.types import Array, PyTree, Trajectory
+from byol_explore.types import Array, Encoder, PyTree, Trajectory
 
 
 class CuriosityOutput(NamedTuple):
@@ -24,7 +22,7 @@ class Curiosity(Protocol):
     that representation's encoder, `fresh` a random draw of the same shape.
     """
 
-    def initial_target(self, encoder: eqx.Module, fresh: eqx.Module) -> PyTree:
+    def initial_target(self, encoder: Encoder, fresh: Encoder) -> PyTree:
         """What predictions are compared with and gradients do not train."""
         ...
 
@@ -32,6 +30,6 @@ class Curiosity(Protocol):
         """Loss and uncertainty of a batch of sequences, which may be spread over devices."""
         ...
 
-    def update_target(self, target: PyTree, encoder: eqx.Module) -> PyTree:
+    def update_target(self, target: PyTree, encoder: Encoder) -> PyTree:
         """The target after a learner step."""
         ...

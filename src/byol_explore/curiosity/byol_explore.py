@@ -13,7 +13,7 @@ from byol_explore.networks.cores import CORES, Core, open_loop
 from byol_explore.networks.layers import MLP, Linear
 from byol_explore.ops import latent, moments, windows
 from byol_explore.ops.collectives import Axis
-from byol_explore.types import Action, Array, PyTree, Trajectory
+from byol_explore.types import Action, Array, Encoder, PyTree, Trajectory
 
 
 class BYOLExplore(eqx.Module):
@@ -37,15 +37,15 @@ class BYOLExplore(eqx.Module):
         self.horizon = curiosity.horizon
         self.target_decay = curiosity.target_decay
 
-    def initial_target(self, encoder: eqx.Module, fresh: eqx.Module) -> eqx.Module:
-        """phi starts equal to theta; fixed targets (alpha = 1) are a random draw of their own."""
+    def initial_target(self, encoder: Encoder, fresh: Encoder) -> Encoder:
+        """Phi starts equal to theta; fixed targets (alpha = 1) are a random draw of their own."""
         return fresh if self.target_decay == 1.0 else jax.tree.map(jnp.copy, encoder)
 
-    def update_target(self, target: eqx.Module, encoder: eqx.Module) -> eqx.Module:
-        """phi <- alpha phi + (1 - alpha) theta (section 3.2 ii)."""
+    def update_target(self, target: Encoder, encoder: Encoder) -> Encoder:
+        """Phi <- alpha phi + (1 - alpha) theta (section 3.2 ii)."""
         return target if self.target_decay == 1.0 else latent.ema(target, encoder, self.target_decay)
 
-    def __call__(self, target: eqx.Module, view: View, trajectory: Trajectory, axis: Axis = None) -> CuriosityOutput:
+    def __call__(self, target: Encoder, view: View, trajectory: Trajectory, axis: Axis = None) -> CuriosityOutput:
         losses = self.prediction_losses(target, view, trajectory)  # [S, B, K]
         validity = jax.vmap(windows.window_validity, (1, None), 1)(trajectory.is_first, self.horizon)
         start_loss, start_valid = jax.vmap(windows.mean_over_horizon, 1, 1)(losses, validity)
@@ -57,7 +57,7 @@ class BYOLExplore(eqx.Module):
             metrics={"prediction_error": by_horizon},
         )
 
-    def prediction_losses(self, target: eqx.Module, view: View, trajectory: Trajectory) -> Array:
+    def prediction_losses(self, target: Encoder, view: View, trajectory: Trajectory) -> Array:
         """loss(t, k) of every start and horizon, [S, B, K]; zero where the window leaves the sequence."""
         starts = trajectory.reward.shape[0]
         beliefs = self.simulate(jax.tree.map(lambda x: x[:-1], view.state), trajectory.action)
@@ -76,9 +76,9 @@ class BYOLExplore(eqx.Module):
         return open_loop(self.core, projected, state, self.horizon)
 
 
-def encode(encoder: eqx.Module, observation: PyTree) -> Array:
+def encode(encoder: Encoder, observation: PyTree) -> Array:
     """Embeddings [T, B, N] of all observations in one call, out of gradients' reach."""
     lead = jax.tree.leaves(observation)[0].shape[:2]
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), observation)
-    embedding = encoder(flat)  # pyright: ignore[reportCallIssue]
+    embedding = encoder(flat)
     return jax.lax.stop_gradient(embedding.reshape(*lead, -1))

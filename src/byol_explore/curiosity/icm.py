@@ -14,7 +14,7 @@ from byol_explore.networks.heads import PolicyHead
 from byol_explore.networks.layers import MLP, Linear
 from byol_explore.ops import latent, moments
 from byol_explore.ops.collectives import Axis
-from byol_explore.types import Array, Trajectory
+from byol_explore.types import Array, Encoder, Trajectory
 
 
 class ICM(eqx.Module):
@@ -33,10 +33,10 @@ class ICM(eqx.Module):
         inputs = embedding_size + network.action_size
         self.forward = MLP(inputs, network.predictor_hidden, embedding_size, forward)
 
-    def initial_target(self, encoder: eqx.Module, fresh: eqx.Module) -> tuple[()]:
+    def initial_target(self, encoder: Encoder, fresh: Encoder) -> tuple[()]:
         return ()
 
-    def update_target(self, target: tuple[()], encoder: eqx.Module) -> tuple[()]:
+    def update_target(self, target: tuple[()], encoder: Encoder) -> tuple[()]:
         return ()
 
     def __call__(self, target: tuple[()], view: View, trajectory: Trajectory, axis: Axis = None) -> CuriosityOutput:

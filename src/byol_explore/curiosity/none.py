@@ -6,16 +6,16 @@ import jax.numpy as jnp
 from byol_explore.curiosity.base import CuriosityOutput
 from byol_explore.networks.assembly import View
 from byol_explore.ops.collectives import Axis
-from byol_explore.types import Trajectory
+from byol_explore.types import Encoder, Trajectory
 
 
 class NoCuriosity(eqx.Module):
     """Certain of everything: no loss, no uncertainty."""
 
-    def initial_target(self, encoder: eqx.Module, fresh: eqx.Module) -> tuple[()]:
+    def initial_target(self, encoder: Encoder, fresh: Encoder) -> tuple[()]:
         return ()
 
-    def update_target(self, target: tuple[()], encoder: eqx.Module) -> tuple[()]:
+    def update_target(self, target: tuple[()], encoder: Encoder) -> tuple[()]:
         return ()
 
     def __call__(self, target: tuple[()], view: View, trajectory: Trajectory, axis: Axis = None) -> CuriosityOutput:

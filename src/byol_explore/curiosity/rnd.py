@@ -8,24 +8,24 @@ from byol_explore.curiosity.base import CuriosityOutput
 from byol_explore.networks.assembly import View
 from byol_explore.ops import latent, moments
 from byol_explore.ops.collectives import Axis
-from byol_explore.types import Trajectory
+from byol_explore.types import Encoder, Trajectory
 
 
 class RND(eqx.Module):
     """A predictor regresses a fixed random encoder; a transition's uncertainty is the error at o_{t+1}."""
 
-    predictor: eqx.Module
+    predictor: Encoder
 
-    def initial_target(self, encoder: eqx.Module, fresh: eqx.Module) -> eqx.Module:
+    def initial_target(self, encoder: Encoder, fresh: Encoder) -> Encoder:
         return fresh
 
-    def update_target(self, target: eqx.Module, encoder: eqx.Module) -> eqx.Module:
+    def update_target(self, target: Encoder, encoder: Encoder) -> Encoder:
         return target
 
-    def __call__(self, target: eqx.Module, view: View, trajectory: Trajectory, axis: Axis = None) -> CuriosityOutput:
+    def __call__(self, target: Encoder, view: View, trajectory: Trajectory, axis: Axis = None) -> CuriosityOutput:
         lead = trajectory.is_first.shape
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), trajectory.observation)
-        error = latent.squared_distance(self.predictor(flat), target(flat)).reshape(lead)  # pyright: ignore[reportCallIssue]
+        error = latent.squared_distance(self.predictor(flat), target(flat)).reshape(lead)
         loss = moments.masked_mean(error, jnp.ones(lead, bool), axis)
         return CuriosityOutput(
             loss=loss,

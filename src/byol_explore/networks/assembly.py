@@ -1,7 +1,7 @@
 """The agent's networks put together from a configuration."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ from byol_explore.networks.encoders import AtariEncoder, GridEncoder, HardEightE
 from byol_explore.networks.heads import PolicyHead
 from byol_explore.networks.inputs import ActionInputs, HardEightInputs, Inputs
 from byol_explore.networks.layers import MLP
-from byol_explore.types import Action, Array, Memory, PyTree, Trajectory
+from byol_explore.types import Action, Array, Encoder, Memory, PyTree, Trajectory
 
 ENCODERS = ("auto", "grid", "vector", "atari", "hard-eight")
 
@@ -31,7 +31,7 @@ class View(NamedTuple):
 class Representation(eqx.Module):
     """Encoder and closed-loop core: b_t = h_c(b_{t-1}, a_{t-1}, f(o_t)) (section 3.2 i)."""
 
-    encoder: eqx.Module
+    encoder: Encoder
     inputs: Inputs
     core: Core
 
@@ -39,24 +39,24 @@ class Representation(eqx.Module):
         """All [T, B] observations encoded in one call."""
         lead = jax.tree.leaves(observation)[0].shape[:2]
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), observation)
-        embedding = self.encoder(flat)  # pyright: ignore[reportCallIssue]
+        embedding = self.encoder(flat)
         return embedding.reshape(*lead, -1)
 
     def unroll(self, trajectory: Trajectory, state: PyTree) -> View:
         """Along a trajectory, from the actor's stored state."""
-        previous = jax.tree.map(
+        action, reward = jax.tree.map(
             lambda first, rest: jnp.concatenate([first[None], rest]),
             (trajectory.memory.action, trajectory.memory.reward),
             (trajectory.action, trajectory.reward),
         )
         embedding = self.embed(trajectory.observation)
-        projected = self.inputs(embedding, trajectory.observation, *previous, trajectory.is_first)
+        projected = self.inputs(embedding, trajectory.observation, action, reward, trajectory.is_first)
         states = closed_loop(self.core, projected, trajectory.is_first, state)
         return View(embedding, states, self.core.belief(states))
 
     def step(self, state: PyTree, observation: PyTree, action: Action, reward: Array, is_first: Array) -> PyTree:
         """One observation [B, ...] further."""
-        embedding = self.encoder(observation)  # pyright: ignore[reportCallIssue]
+        embedding = self.encoder(observation)
         projected = self.inputs(embedding, observation, action, reward, is_first)
         return self.core.step(reset_where(self.core, is_first, state), projected)
 
@@ -83,12 +83,12 @@ class Networks(eqx.Module):
 
     actor: Actor
     value: MLP  # its outputs, one per task, are in PopArt's normalised units
-    curiosity: eqx.Module | None
+    curiosity: Any  # a curiosity.base.Curiosity
 
 
-def make_encoder(config: NetworkConfig, spec: EnvSpec, key: Array, size: int | None = None) -> eqx.Module:
+def make_encoder(config: NetworkConfig, spec: EnvSpec, key: Array, size: int | None = None) -> Encoder:
     """The encoder that the configuration names, or the one that fits the observations ("auto")."""
-    shape = getattr(spec.observation, "shape", None)
+    shape: Any = getattr(spec.observation, "shape", None)
     kind = config.encoder
     if kind == "auto":
         kind = encoder_for(spec)

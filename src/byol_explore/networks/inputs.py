@@ -80,7 +80,8 @@ class Instruction(eqx.Module):
 
 class HardEightInputs(eqx.Module):
     """Hand force, holding, hand distance and last action (20 numbers each, ReLU), the squashed previous reward
-    and the instruction, concatenated with the embedding and projected to 512 (appendix A.2)."""
+    and the instruction, concatenated with the embedding and projected to 512 (appendix A.2).
+    """
 
     force: Linear
     holding: Linear

@@ -10,7 +10,7 @@ Tree = TypeVar("Tree")
 
 
 def l2_normalize(x: Float[Array, "*batch N"], epsilon: float = 1e-8) -> Float[Array, "*batch N"]:
-    """x / |x|, with a gradient that stays finite at zero."""
+    """X / |x|, with a gradient that stays finite at zero."""
     return x * jax.lax.rsqrt(jnp.sum(jnp.square(x), axis=-1, keepdims=True) + epsilon**2)
 
 
@@ -26,5 +26,5 @@ def squared_distance(prediction: Float[Array, "*batch N"], target: Float[Array, 
 
 
 def ema(old: Tree, new: Tree, decay: float) -> Tree:
-    """decay * old + (1 - decay) * new on every array: phi <- alpha phi + (1 - alpha) theta."""
+    """Decay * old + (1 - decay) * new on every array: phi <- alpha phi + (1 - alpha) theta."""
     return jax.tree.map(lambda o, n: decay * o + (1.0 - decay) * n, old, new)

@@ -4,6 +4,7 @@ Section 3.3 and appendix A.3. The paper's counter is read after an increment too
 1 - decay^n after n batches is the usual bias correction, and makes the first batch exact.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -14,11 +15,11 @@ from byol_explore.ops.collectives import Axis, global_sum
 
 
 class Moments(NamedTuple):
-    """Exponential moving averages of batch means; divide by `1 - decay^count` before use."""
+    """Exponential moving averages of batch means; divide by `1 - decay^batches` before use."""
 
     mean: Array  # []
     mean_square: Array  # []
-    count: Array  # [] batches seen
+    batches: Array  # [] seen so far
 
 
 def initial_moments() -> Moments:
@@ -39,15 +40,16 @@ def update_moments(
     updated = Moments(
         mean=decay * moments.mean + (1.0 - decay) * masked_mean(x, valid, axis),
         mean_square=decay * moments.mean_square + (1.0 - decay) * masked_mean(jnp.square(x), valid, axis),
-        count=moments.count + 1,
+        batches=moments.batches + 1,
     )
     return jax.tree.map(lambda new, old: jnp.where(seen, new, old), updated, moments)
 
 
 def corrected(moments: Moments, decay: float) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Bias-corrected mean and mean of squares; zeros before the first batch."""
-    weight = 1.0 - jnp.power(decay, moments.count.astype(jnp.float32))
-    weight = jnp.where(moments.count > 0, weight, 1.0)
+    log_decay = math.log(decay) if decay > 0 else -math.inf
+    weight = -jnp.expm1(moments.batches * log_decay)  # 1 - decay^batches, without its rounding error
+    weight = jnp.where(moments.batches > 0, weight, 1.0)
     return moments.mean / weight, moments.mean_square / weight
 
 

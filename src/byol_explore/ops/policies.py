@@ -8,7 +8,7 @@ from byol_explore.types import Action, Policy
 
 
 def log_prob(policy: Policy, action: Action) -> Float[Array, ""]:
-    """log pi(a), summed over all components."""
+    """Log pi(a), summed over all components."""
     total = jnp.sum(jax.scipy.stats.norm.logpdf(action.continuous, policy.mean, policy.stddev))
     for index, logits in enumerate(policy.logits):
         chosen = jax.nn.one_hot(action.discrete[index], logits.shape[-1])

@@ -69,7 +69,7 @@ def policy_loss(
 def kl_penalty(
     kl: Float[Array, " n"], valid: Bool[Array, " n"], alpha: Float[Array, ""], epsilon: float, axis: Axis = None
 ) -> Float[Array, ""]:
-    """alpha (eps - sg KL) + sg(alpha) KL, averaged over all valid samples."""
+    """Alpha (eps - sg KL) + sg(alpha) KL, averaged over all valid samples."""
     stop = jax.lax.stop_gradient
     return masked_mean(alpha * (epsilon - stop(kl)) + stop(alpha) * kl, valid, axis)
 

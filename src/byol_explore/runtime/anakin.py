@@ -13,7 +13,7 @@ from byol_explore.config import Config
 from byol_explore.envs.base import Environment, VectorEnv
 from byol_explore.learner import Learner, LearnerState
 from byol_explore.networks.assembly import Actor
-from byol_explore.types import Array, Memory, PyTree, TimeStep, Trajectory
+from byol_explore.types import Array, Device, Memory, PyTree, TimeStep, Trajectory
 
 
 class Episodes(NamedTuple):
@@ -57,7 +57,7 @@ class Anakin:
     batch; the learner's state is the same on all of them.
     """
 
-    def __init__(self, config: Config, envs: list[Environment], devices: Sequence[jax.Device] | None = None) -> None:
+    def __init__(self, config: Config, envs: list[Environment], devices: Sequence[Device] | None = None) -> None:
         devices = jax.devices() if devices is None else devices
         self.config = config
         self.mesh = Mesh(np.asarray(devices), (AXIS,))
@@ -104,7 +104,7 @@ class Anakin:
 
     def _dispatch(self, state: RunState) -> tuple[RunState, DispatchOutput]:
         """Several rounds of: act with the target policy for a sequence, then learn from it batch by batch."""
-        batches = Trajectory(*[2] * 6, task=1, memory=1)
+        batches: Any = Trajectory(*[2] * 6, task=1, memory=1)  # pyright: ignore[reportArgumentType]
         # The engine's own control flow does not carry the types that the check of replication needs.
         roll = self._spread(self._act, (WHOLE, 0), (0, batches, 1), check=False)
         learn = self._spread(self._learn, (WHOLE, batches), (WHOLE, WHOLE, WHOLE), check=True)
@@ -176,4 +176,4 @@ class Anakin:
 
 def _strongly_typed(x: Array) -> Array:
     """Without JAX's weak types, which come and go between calls and so would cause a second compilation."""
-    return x if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(x, x.dtype)
+    return x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(x, x.dtype)
