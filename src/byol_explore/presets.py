@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-from byol_explore.config import Config
+from byol_explore.config import Config, CuriosityConfig
 from byol_explore.errors import UserError, unknown
 
 
@@ -15,7 +15,8 @@ class Preset(NamedTuple):
 
 PRESETS = {
     "grid": Preset(
-        "small network for grid worlds; rooms-6 is solved in minutes on two cores", Config(stop_at_success=0.95)
+        "small network for grid worlds; rooms-6 is solved in minutes on two cores",
+        Config(curiosity=CuriosityConfig(mixing=0.05), stop_at_success=0.95),
     ),
 }
 

@@ -1,0 +1,138 @@
+"""Speed of the default training against the bare environment and against a matrix product, in one run.
+
+python benchmarks/throughput.py --json throughput.json
+"""
+
+import json
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import byol_explore
+
+byol_explore.use_cores()
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from flops import count_flops
+from rich.console import Console
+from rich.table import Table
+
+from byol_explore.checkpoint import write_atomically
+from byol_explore.compilation import enable_compilation_cache
+from byol_explore.runtime.anakin import WHOLE, ActorState, Anakin
+from byol_explore.training import make_runtime, resolve_devices
+from byol_explore.types import Action, Array
+
+SIZE = 2048
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Measure the default training."""
+
+    preset: str = "grid"
+    """Settings to measure."""
+    seconds: float = 30.0
+    """How long to train."""
+    json: Path | None = None
+    """Also write the figures here."""
+
+
+def timed(function: Callable[[], Any], seconds: float) -> tuple[float, int]:
+    """Mean seconds per call after a first call that compiles, and the number of calls."""
+    jax.block_until_ready(function())
+    calls, began = 0, time.perf_counter()
+    while calls < 3 or time.perf_counter() - began < seconds:
+        jax.block_until_ready(function())
+        calls += 1
+    return (time.perf_counter() - began) / calls, calls
+
+
+def gemm_rate(runtime: Anakin) -> float:
+    """FLOP/s of a 2048 matrix product on every device at once."""
+    matrices = jnp.ones((runtime.devices, SIZE, SIZE))
+    product = jax.jit(runtime._spread(lambda x: x @ x, (0,), 0, check=False))
+    seconds, _ = timed(lambda: product(matrices), 3.0)
+    return 2.0 * SIZE**3 * runtime.devices / seconds
+
+
+def bare_env_rate(runtime: Anakin, actor: ActorState) -> float:
+    """Steps/s of the same environments on the same devices under random actions, nothing else."""
+    length, spec = 128, runtime.envs.spec
+
+    def run(state: ActorState) -> tuple[Any, Array]:
+        def step(carry: tuple[Any, Array], _: None) -> tuple[tuple[Any, Array], Array]:
+            envs, key = carry
+            key, act_key = jax.random.split(key)
+            count = runtime.envs.num_envs
+            choices = [jax.random.randint(act_key, (count,), 0, n) for n in spec.action.discrete]
+            action = Action(jnp.stack(choices, axis=-1), jnp.zeros((count, spec.action.continuous)))
+            envs, timestep = runtime.envs.step(envs, action)
+            return (envs, key), timestep.reward
+
+        (envs, _), rewards = jax.lax.scan(step, (state.envs, state.key[0]), length=length)
+        return envs, jnp.sum(rewards)[None]
+
+    bare = jax.jit(runtime._spread(run, (0,), (0, 0), check=False))
+    seconds, _ = timed(lambda: bare(actor), 5.0)
+    return runtime.config.runtime.num_envs * length / seconds
+
+
+def training(runtime: Anakin, seconds: float) -> tuple[list[float], float]:
+    """Seconds of each dispatch, and FLOPs of one."""
+    state = runtime.init(0)
+    flops = count_flops(runtime._dispatch, state)
+    state, _ = runtime.dispatch(state)
+    times: list[float] = []
+    while sum(times) < seconds:
+        began = time.perf_counter()
+        state, output = runtime.dispatch(state)
+        jax.block_until_ready((state, output))
+        times.append(time.perf_counter() - began)
+    return times, flops
+
+
+def measure(arguments: Arguments) -> dict[str, float]:
+    enable_compilation_cache()
+    config = resolve_devices(byol_explore.make_config(arguments.preset).validate())
+    runtime = make_runtime(config, byol_explore.make_envs(config.env_ids))
+    times, flops = training(runtime, arguments.seconds)
+    peak_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    bare = bare_env_rate(runtime, runtime.init(0).actor)
+    gemm = gemm_rate(runtime)
+    steps, mean = config.steps_per_dispatch, float(np.mean(times))
+    half = len(times) // 2
+    return {
+        "devices": runtime.devices,
+        "steps_per_second": steps / mean,
+        "flops_per_step": flops / steps,
+        "gflops": flops / mean / 1e9,
+        "gemm_gflops": gemm / 1e9,
+        "flop_share_of_gemm": flops / mean / gemm,
+        "bare_env_steps_per_second": bare,
+        "share_of_bare_env": steps / mean / bare,
+        "late_over_early_cost": float(np.mean(times[half:]) / np.mean(times[:half])) if half else 1.0,
+        "peak_rss_bytes": peak_rss,
+    }
+
+
+def main(arguments: Arguments) -> None:
+    figures = measure(arguments)
+    table = Table(title=f"default training, preset {arguments.preset}")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}")
+    Console().print(table)
+    if arguments.json is not None:
+        write_atomically(arguments.json, json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Arguments))
