@@ -131,7 +131,7 @@ def test_gradient_clipping_is_of_the_global_norm_and_not_element_wise() -> None:
     learner, state, trajectory = setup(with_settings(small_config(), max_gradient_norm=0.01))
     after, metrics, _ = jit(learner.update)(state, trajectory)
     gradient, _ = jit(lambda s, t: jax.grad(learner._loss, has_aux=True)(s.online, s.duals, s, t))(state, trajectory)
-    norm = float(optax.global_norm(gradient))
+    norm = float(optax.tree.norm(gradient))
     assert norm > 0.01
     moment = after.optimizer[1][0].mu
     expected = jax.tree.map(lambda g: 0.1 * g * 0.01 / norm, gradient)

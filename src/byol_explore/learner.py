@@ -125,7 +125,7 @@ class Learner:
         duals = vmpo.project_duals(optax.apply_updates(state.duals, updates))  # pyright: ignore[reportArgumentType]
         step = state.step + 1
         refresh = step % self.config.agent.target_period == 0
-        gradient_norm = optax.global_norm(gradient)
+        gradient_norm = optax.tree.norm(gradient)
         metrics = {**output.metrics, "gradient_norm": gradient_norm}
         finite = jnp.append(output.finite, jnp.isfinite(gradient_norm))
         return (

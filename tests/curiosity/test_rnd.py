@@ -28,14 +28,15 @@ from byol_explore.curiosity.base import CuriosityOutput
 from byol_explore.curiosity.methods import embedding_size, has_own_representation, make_curiosity
 from byol_explore.curiosity.rnd import RND
 from byol_explore.learner import Learner
-from byol_explore.networks.assembly import make_encoder
+from byol_explore.networks.assembly import View, make_encoder
 from byol_explore.types import Trajectory
 
 SPEC = make_spec("vector", "discrete")
 
 
 def explore(rnd: RND, target: Any, trajectory: Trajectory) -> CuriosityOutput:
-    return rnd(target, (), trajectory)  # pyright: ignore[reportArgumentType]
+    nothing = View(trajectory.reward, trajectory.reward, trajectory.reward)  # RND looks at the observations alone
+    return rnd(target, nothing, trajectory)
 
 
 run_explore = jit(explore)
@@ -137,7 +138,8 @@ def test_dummy_transitions_are_not_paid(case: Case) -> None:
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(learner.init, jax.random.key(0)))
     valid, uncertainty = np.asarray(case.trajectory.valid), at(run_explore(*case)).uncertainty
     silent = case.trajectory._replace(reward=np.zeros_like(uncertainty))
-    paid = jit(lambda x: learner._reward(zeros.statistics, x, silent))
-    reward, statistics, _ = at(paid(uncertainty))
+    paid = jit(learner._reward)
+    reward, statistics, _ = at(paid(zeros.statistics, uncertainty, silent))
     np.testing.assert_array_equal(reward > 0, valid)
-    assert_trees_close(at(paid(np.where(valid, uncertainty, 1e6)))[:2], (reward, statistics), rtol=0, atol=0)
+    spoiled = np.where(valid, uncertainty, np.float32(1e6))
+    assert_trees_close(at(paid(zeros.statistics, spoiled, silent))[:2], (reward, statistics), rtol=0, atol=0)

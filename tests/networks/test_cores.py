@@ -71,7 +71,7 @@ def test_gru_step() -> None:
     state, projected = normal(2, SIZE), normal(2, 3 * SIZE, seed=1)
     expected = numpy_gru(core, np.asarray(state), np.asarray(projected))
     np.testing.assert_allclose(step(core, state, projected), expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(core.belief(state), state)
+    np.testing.assert_array_equal(core.belief(jnp.asarray(state)), state)
 
 
 def test_lstm_step() -> None:
@@ -108,9 +108,9 @@ def test_closed_loop_equals_a_loop_with_resets_inside(core: Any, carried: Any) -
 
 def test_closed_loop_remembers_until_an_episode_begins(core: Any, carried: Any) -> None:
     projected = normal(TIME, BATCH, core.gates)
-    belief = core.belief(at(run_closed_loop(core, projected, IS_FIRST, carried)))
+    belief = np.asarray(core.belief(run_closed_loop(core, projected, IS_FIRST, carried)))
     other = jax.tree.map(lambda x: x + 1, at(carried))
-    changed = core.belief(at(run_closed_loop(core, projected, IS_FIRST, other)))
+    changed = np.asarray(core.belief(run_closed_loop(core, projected, IS_FIRST, other)))
     began = np.cumsum(IS_FIRST, axis=0) > 0
     moved = np.any(np.abs(changed - belief) > 1e-6, axis=-1)
     np.testing.assert_array_equal(moved, ~began)

@@ -1,0 +1,64 @@
+"""Whole training runs on probe worlds whose right answers are known by hand."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from byol_explore.config import AgentConfig, Config, CuriosityConfig, NetworkConfig, OptimizerConfig, RuntimeConfig
+from byol_explore.training import Summary, train
+
+NETWORK = NetworkConfig(
+    encoder_hidden=(32,), embedding_size=32, belief_size=32, policy_hidden=(32,), value_hidden=(32,),
+    predictor_hidden=(32,), action_size=8,
+)  # fmt: skip
+GAMMA = 0.9
+
+
+def run(directory: Path, env: str, steps: int, method: str = "none", **changes: Any) -> Summary:
+    agent = AgentConfig(gamma=GAMMA, temperature=0.1, kl_mean=0.1, kl_mean_epsilon=0.01, kl_covariance=0.1,
+                        kl_covariance_epsilon=0.001, popart_step=0.03)  # fmt: skip
+    config = Config(
+        env=f"probe:{env}",
+        method=method,
+        steps=steps,
+        network=NETWORK,
+        curiosity=CuriosityConfig(horizon=3, mixing=0.05),
+        agent=agent,
+        optimizer=OptimizerConfig(learning_rate=2e-3),
+        runtime=RuntimeConfig(num_envs=32, batch_size=8, sequence_length=17, rollouts_per_dispatch=8, devices=1),
+    )
+    return train(dataclasses.replace(config, **changes), directory / env, quiet=True)
+
+
+def last_row(summary: Summary) -> dict[str, Any]:
+    return json.loads((summary.run_dir / "metrics.jsonl").read_text().splitlines()[-1])
+
+
+def test_memory_is_learned_and_does_not_leak_between_episodes(tmp_path: Path) -> None:
+    """A cue at the start decides the reward six steps later; without recurrent state half is the most."""
+    summary = run(tmp_path, "memory", 400_000)
+    assert summary["success_rate"] > 0.95
+
+
+def test_hybrid_actions_are_learned_in_both_parts(tmp_path: Path) -> None:
+    """A wrong category costs 1, a random number about 0.67: a return above 0.85 needs both to be right."""
+    summary = run(tmp_path, "hybrid", 400_000)
+    assert summary["return_mean"] > 0.85
+
+
+@pytest.mark.parametrize(("env", "expected"), [
+    ("truncated", 1.0),
+    ("terminated", sum(1 - GAMMA**n for n in range(1, 9)) / 8),
+])  # fmt: skip
+def test_value_of_a_wage_that_is_cut_off_and_of_one_that_ends(tmp_path: Path, env: str, expected: float) -> None:
+    """Reward 1 a step, times 1 - gamma: worth 1 for ever when cut off, 1 - gamma^n with n steps left when it ends."""
+    summary = run(tmp_path, env, 200_000)
+    assert last_row(summary)["value"] == pytest.approx(expected, abs=0.03)
+
+
+def test_curiosity_finds_the_far_end_of_a_corridor_and_its_absence_does_not(tmp_path: Path) -> None:
+    assert run(tmp_path / "with", "corridor", 600_000, "byol-explore")["success_rate"] > 0.9
+    assert run(tmp_path / "without", "corridor", 600_000, "none")["success_rate"] == 0.0
