@@ -25,7 +25,7 @@ from rich.table import Table
 
 from byol_explore.checkpoint import write_atomically
 from byol_explore.compilation import enable_compilation_cache
-from byol_explore.runtime.anakin import WHOLE, ActorState, Anakin
+from byol_explore.runtime.anakin import ActorState, Anakin
 from byol_explore.training import make_runtime, resolve_devices
 from byol_explore.types import Action, Array
 

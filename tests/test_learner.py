@@ -65,10 +65,9 @@ def test_value_gradient_is_that_of_the_rescaled_head_on_freshly_normalised_targe
     reward = trajectory.reward
     gradient, belief_gradient = jax.grad(straight, (0, 1))(state.online.value, view, reward)
 
-    _, advantage, statistics, layer, _ = learner._value_loss(
-        state.online.value, view, reward, state.statistics, trajectory
-    )
+    _, advantage, statistics, _ = learner._value_loss(state.online.value, view, reward, state.statistics, trajectory)
     old = state.statistics.popart
+    layer = learner._rescale(state.online.value.layers[-1], old, statistics.popart)
     value = popart.scale(old, agent.popart_min_scale) * state.online.value(view.belief) + old.mean
     targets = value[:-1, :, 0] + advantage
     head = eqx.tree_at(lambda h: h.layers[-1], state.online.value, layer)

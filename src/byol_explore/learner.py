@@ -15,7 +15,7 @@ from byol_explore.envs.base import EnvSpec
 from byol_explore.networks.assembly import Actor, Networks, View, make_actor, make_encoder
 from byol_explore.networks.layers import MLP, Linear
 from byol_explore.ops import moments, policies, popart, returns, vmpo
-from byol_explore.ops.collectives import Axis, global_sum
+from byol_explore.ops.collectives import Axis, copies, global_sum
 from byol_explore.ops.moments import masked_mean
 from byol_explore.types import Array, Encoder, Policy, PyTree, Trajectory
 
@@ -42,7 +42,6 @@ class LearnerState(NamedTuple):
 
 class LossOutput(NamedTuple):
     statistics: Statistics
-    value_layer: Linear  # the value head's last, under the new statistics; the optimiser's step is applied to it
     metrics: dict[str, Array]
     finite: Array  # [len(FINITE_ORDER)] whether each quantity was finite, in causal order
 
@@ -118,7 +117,12 @@ class Learner:
         """One learner step: new state, metrics, and the finiteness of each quantity of FINITE_ORDER."""
         gradient_fn = jax.grad(self._loss, argnums=(0, 1), has_aux=True)
         (gradient, dual_gradient), output = gradient_fn(state.online, state.duals, state, trajectory)
-        online = eqx.tree_at(lambda n: n.value.layers[-1], state.online, output.value_layer)
+        popart_before, popart_after = state.statistics.popart, output.statistics.popart
+        online = eqx.tree_at(
+            lambda networks: networks.value.layers[-1],
+            state.online,
+            replace_fn=lambda layer: self._rescale(layer, popart_before, popart_after),
+        )
         updates, optimizer = self.optimizer.update(gradient, state.optimizer)
         online: Networks = optax.apply_updates(online, updates)  # pyright: ignore[reportAssignmentType, reportArgumentType]
         updates, dual_optimizer = self.dual_optimizer.update(dual_gradient, state.dual_optimizer)
@@ -151,13 +155,14 @@ class Learner:
     ) -> tuple[Array, LossOutput]:
         """Curiosity, value and policy losses from one forward pass with the parameters before the update."""
         agent, curiosity_config = self.config.agent, self.config.curiosity
+        online = copies(online, self.axis)
         actor, memory = online.actor, trajectory.memory
         view = actor.representation.unroll(trajectory, memory.core)
         world_view = view if actor.world is None else actor.world.unroll(trajectory, memory.world)
         curiosity = online.curiosity(state.target, world_view, trajectory, self.axis)
 
         reward, statistics, reward_metrics = self._reward(state.statistics, curiosity.uncertainty, trajectory)
-        value_loss, advantage, statistics, value_layer, value_metrics = self._value_loss(
+        value_loss, advantage, statistics, value_metrics = self._value_loss(
             online.value, view, reward, statistics, trajectory
         )
         policy = actor.policy(view.belief[:-1])
@@ -177,7 +182,7 @@ class Learner:
             metrics["value_target"], policy, metrics["loss_policy"], metrics["temperature"], metrics["loss_kl"],
         )  # fmt: skip
         finite = self._all_finite(checks)
-        return loss, LossOutput(statistics, value_layer, metrics, finite)
+        return loss, LossOutput(statistics, metrics, finite)
 
     def _all_finite(self, trees: tuple[PyTree, ...]) -> Array:
         """Whether each tree is finite everywhere, on all devices."""
@@ -217,7 +222,7 @@ class Learner:
 
     def _value_loss(
         self, head: MLP, view: View, reward: Array, statistics: Statistics, trajectory: Trajectory
-    ) -> tuple[Array, Array, Statistics, Linear, dict[str, Array]]:
+    ) -> tuple[Array, Array, Statistics, dict[str, Array]]:
         """V-trace targets in unnormalised space, squared error in PopArt's (appendix C).
 
         PopArt takes in the targets first and the head is rescaled; the loss is that of the rescaled head, and its
@@ -240,7 +245,7 @@ class Learner:
             agent.popart_step,
             self.axis,
         )
-        rescaled = rescale_head(last, stats, new_stats, agent.popart_min_scale)
+        rescaled = self._rescale(last, stats, new_stats)
         # Computes with the rescaled layer, passes the gradient straight on to the parameters.
         through = jax.tree.map(lambda old, new: old + jax.lax.stop_gradient(new - old), last, rescaled)
         normalized = jnp.sum(chosen * through(hidden[:-1]), axis=-1)
@@ -252,7 +257,13 @@ class Learner:
             "value_target": self._mean(targets, valid),
             "value_scale": jnp.mean(new_scale),
         }
-        return loss, targets - value[:-1], statistics._replace(popart=new_stats), rescaled, metrics
+        return loss, targets - value[:-1], statistics._replace(popart=new_stats), metrics
+
+    def _rescale(self, layer: Linear, old: popart.PopArt, new: popart.PopArt) -> Linear:
+        """The value head's last layer whose unnormalised outputs stay the same under new statistics."""
+        assert layer.bias is not None
+        rescaled = popart.preserve_outputs(layer.weight, layer.bias, old, new, self.config.agent.popart_min_scale)
+        return eqx.tree_at(lambda x: (x.weight, x.bias), layer, rescaled)
 
     def _policy_loss(
         self, policy: Policy, duals: vmpo.Duals, advantage: Array, trajectory: Trajectory
@@ -297,9 +308,3 @@ class Learner:
 def world_encoder(actor: Actor) -> Encoder:
     """The encoder that the curiosity reads: its own, or the policy's when they share."""
     return actor.representation.encoder if actor.world is None else actor.world.encoder
-
-
-def rescale_head(layer: Linear, old: popart.PopArt, new: popart.PopArt, minimum: float) -> Linear:
-    """The value head's last layer whose unnormalised outputs stay the same under new statistics."""
-    rescaled = popart.preserve_outputs(layer.weight, layer.bias, old, new, minimum)  # pyright: ignore[reportArgumentType]
-    return eqx.tree_at(lambda x: (x.weight, x.bias), layer, rescaled)
