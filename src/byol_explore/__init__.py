@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from byol_explore.config import Config
     from byol_explore.devices import use_cores
-    from byol_explore.envs.registry import env_families, make_env, make_envs
+    from byol_explore.envs.registry import env_families, make_env, make_envs, register_env
     from byol_explore.errors import DivergenceError, UserError
     from byol_explore.evaluation.episodes import evaluate
     from byol_explore.presets import ABLATIONS, PRESETS, make_config
@@ -30,6 +30,7 @@ __all__ = [
     "make_config",
     "make_env",
     "make_envs",
+    "register_env",
     "train",
     "use_cores",
 ]
@@ -37,7 +38,7 @@ __all__ = [
 _HOMES = {
     "config": ("Config",),
     "devices": ("use_cores",),
-    "envs.registry": ("env_families", "make_env", "make_envs"),
+    "envs.registry": ("env_families", "make_env", "make_envs", "register_env"),
     "errors": ("DivergenceError", "UserError"),
     "evaluation.episodes": ("evaluate",),
     "presets": ("ABLATIONS", "PRESETS", "make_config"),

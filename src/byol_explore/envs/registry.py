@@ -1,6 +1,7 @@
 """Environments by name."""
 
 import re
+from collections.abc import Callable
 
 from xminigrid.registration import make, registered_environments
 
@@ -13,6 +14,14 @@ from byol_explore.errors import UserError
 
 _ROOMS = re.compile(r"rooms-(\d+)")
 MAX_ROOMS = 50
+_registered: dict[str, Callable[[], Environment]] = {}
+
+
+def register_env(name: str, factory: Callable[[], Environment]) -> None:
+    """Make an environment of your own known by a name, for configurations and run directories to refer to."""
+    if "," in name:
+        raise UserError(f"environment name {name!r}: a comma separates names")
+    _registered[name] = factory
 
 
 def env_families() -> dict[str, list[str]]:
@@ -22,6 +31,7 @@ def env_families() -> dict[str, list[str]]:
         "MiniGrid": [name for name in registered_environments() if name.startswith("MiniGrid")],
         "XLand-MiniGrid": [name for name in registered_environments() if name.startswith("XLand")],
         "probe": [f"probe:{name}" for name in PROBES],
+        **({"registered": list(_registered)} if _registered else {}),
     }
 
 
@@ -44,6 +54,8 @@ def make_envs(names: list[str]) -> list[Environment]:
 
 def make_env(name: str) -> Environment:
     """The environment of that name."""
+    if name in _registered:
+        return _registered[name]()
     if match := _ROOMS.fullmatch(name):
         rooms = int(match.group(1))
         if not 2 <= rooms <= MAX_ROOMS:
