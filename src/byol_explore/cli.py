@@ -19,18 +19,19 @@ from byol_explore.devices import use_cores
 from byol_explore.errors import DivergenceError, UserError, unknown
 from byol_explore.interrupts import Interrupts
 
+TRAIN_DESCRIPTION = """Train an agent and leave everything in a run directory. For example:
+
+  byol-explore train                               the default: solve rooms-6 by curiosity
+  byol-explore train --method none                 the same agent without curiosity
+  byol-explore train --env MiniGrid-DoorKey-8x8 --seed 3 --run-dir runs/doorkey
+  byol-explore train --env rooms-4,rooms-6 --curiosity.mixing 0.1
+  byol-explore train --resume --steps 8000000      go on where the default run stopped
+"""
+
 
 @dataclass(frozen=True)
 class TrainCommand:
-    """Train an agent and leave everything in a run directory.
-
-    Examples:
-      byol-explore train                                  the default: solve rooms-6 by curiosity
-      byol-explore train --method none                    the same agent without curiosity
-      byol-explore train --env MiniGrid-DoorKey-8x8 --seed 3 --run-dir runs/doorkey
-      byol-explore train --env rooms-4,rooms-6 --curiosity.mixing 0.05
-      byol-explore train --resume --steps 8000000         go on where the default run stopped
-    """
+    """Train an agent and leave everything in a run directory."""
 
     config: Annotated[Config, tyro.conf.arg(name="")]
     run_dir: Path | None = None
@@ -64,7 +65,13 @@ def train_command(arguments: Sequence[str]) -> None:
 
     first = _first_look(arguments)
     default = first.base_config(load_config)
-    command = tyro.cli(TrainCommand, args=list(arguments), default=TrainCommand(default), prog="byol-explore train")
+    command = tyro.cli(
+        TrainCommand,
+        args=list(arguments),
+        default=TrainCommand(default),
+        prog="byol-explore train",
+        description=TRAIN_DESCRIPTION,
+    )
     summary = train(command.config, command.run_dir, resume=command.resume, quiet=command.quiet)
     if not command.quiet:
         success = summary["success_rate"]

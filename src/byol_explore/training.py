@@ -43,12 +43,13 @@ def train(config: Config, run_dir: Path | str | None = None, *, resume: bool = F
     Ctrl-C and SIGTERM save a checkpoint first.
     """
     config = resolve_devices(config.validate())
+    envs = make_envs(config.env_ids)
     directory = Path(run_dir) if run_dir is not None else default_run_dir(config)
     prepare_run_dir(directory, config, resume=resume)
     enable_compilation_cache()
     display = make_display(config.total_steps, quiet=quiet)
     try:
-        return Run(config, directory, display, resume=resume).go()
+        return Run(config, envs, directory, display, resume=resume).go()
     finally:
         display.close()
 
@@ -67,9 +68,10 @@ def make_runtime(config: Config, envs: list[Environment]) -> Anakin:
 class Run:
     """One training run from its first or its restored state to its end."""
 
-    def __init__(self, config: Config, directory: Path, display: Display, *, resume: bool) -> None:
+    def __init__(
+        self, config: Config, envs: list[Environment], directory: Path, display: Display, *, resume: bool
+    ) -> None:
         self.config, self.directory, self.display = config, directory, display
-        envs = make_envs(config.env_ids)
         self.runtime = make_runtime(config, envs)
         self.window = EpisodeWindow(config.env_ids, config.log.window, [env.spec.success_above for env in envs])
         self.checkpoints = Checkpoints(directory / "checkpoints")
