@@ -19,7 +19,6 @@ import numpy as np
 import tyro
 
 from byol_explore.checkpoint import write_atomically
-from byol_explore.devices import available_cores
 from byol_explore.metrics import read_metrics
 
 VARIANTS = {
@@ -98,7 +97,7 @@ def run_missing(arguments: Arguments) -> None:
                 resume = ["--resume"] if (run_dir(arguments, variant, seed) / "config.json").exists() else []
                 process = subprocess.Popen(
                     [*command(arguments, variant, seed), *resume],
-                    preexec_fn=lambda core=core: os.sched_setaffinity(0, {core % available_cores()}),
+                    preexec_fn=lambda core=core: os.sched_setaffinity(0, {core % (os.cpu_count() or 1)}),
                 )
                 running[core] = process, f"{variant} seed {seed}"
         time.sleep(0.5)

@@ -11,10 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import byol_explore
-
-byol_explore.use_cores()
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +19,7 @@ from flops import count_flops
 from rich.console import Console
 from rich.table import Table
 
+import byol_explore
 from byol_explore.checkpoint import write_atomically
 from byol_explore.compilation import enable_compilation_cache
 from byol_explore.runtime.anakin import ActorState, Anakin

@@ -6,14 +6,11 @@ python examples/own_environment.py
 import dataclasses
 from typing import NamedTuple
 
-import byol_explore
-
-byol_explore.use_cores()  # before anything that starts JAX
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import byol_explore
 from byol_explore.envs.base import ActionSpec, EnvSpec
 from byol_explore.types import Action, Array, TimeStep
 

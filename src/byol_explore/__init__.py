@@ -1,6 +1,6 @@
 """BYOL-Explore: curiosity by bootstrapped latent prediction, in JAX.
 
-Names are loaded when they are first used, so that `use_cores` can come before anything that starts JAX.
+Names are loaded when they are first used: importing the package starts neither JAX nor an environment.
 """
 
 from importlib import import_module
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from byol_explore.config import Config
-    from byol_explore.devices import use_cores
     from byol_explore.envs.registry import env_families, make_env, make_envs, register_env
     from byol_explore.errors import DivergenceError, UserError
     from byol_explore.evaluation.episodes import evaluate
@@ -32,12 +31,10 @@ __all__ = [
     "make_envs",
     "register_env",
     "train",
-    "use_cores",
 ]
 
 _HOMES = {
     "config": ("Config",),
-    "devices": ("use_cores",),
     "envs.registry": ("env_families", "make_env", "make_envs", "register_env"),
     "errors": ("DivergenceError", "UserError"),
     "evaluation.episodes": ("evaluate",),

@@ -1,7 +1,6 @@
 """The command line: `byol-explore train | evaluate | presets | envs`."""
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import sys
@@ -15,7 +14,6 @@ from rich.console import Console
 from rich.table import Table
 
 from byol_explore.config import Config, default_run_dir
-from byol_explore.devices import use_cores
 from byol_explore.errors import DivergenceError, UserError, unknown
 from byol_explore.interrupts import Interrupts
 
@@ -144,8 +142,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if arguments[0] not in COMMANDS:
             raise unknown("command", arguments[0], list(COMMANDS))
-        with contextlib.suppress(UserError):  # inside a process where JAX already runs, its devices stay
-            use_cores()
         COMMANDS[arguments[0]].run(arguments[1:])
     except (UserError, DivergenceError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -132,7 +132,7 @@ class RuntimeConfig:
     rollouts_per_dispatch: int = 5
     """Acting and learning rounds per call of the compiled program."""
     devices: int = 0
-    """Devices to spread the batch over; 0 takes as many as share it evenly. On a CPU a core is a device."""
+    """Devices to spread the batch over; 0 takes as many as share it evenly."""
 
 
 @dataclass(frozen=True)
