@@ -13,7 +13,7 @@ train: .venv/installed
 	$(BIN)/byol-explore train $(ARGS)
 
 test: .venv/installed-test lint types
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)
 
 test-slow: .venv/installed-test
 	$(BIN)/python -m pytest -m slow $(ARGS)

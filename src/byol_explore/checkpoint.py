@@ -1,8 +1,11 @@
 """Checkpoints of a run: everything, written atomically by Orbax, verified when read."""
 
+import contextlib
 import json
 import shutil
+import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,13 +18,14 @@ from byol_explore.errors import UserError
 from byol_explore.types import PyTree
 
 _PREFIX = "step_"
+_UNFINISHED = ".orbax-checkpoint-tmp"  # Orbax's ending for what it is still writing
 _KEEP_LATEST = 2
 
 
 class Restored(NamedTuple):
     state: PyTree
     meta: dict[str, Any]
-    damaged: list[str]  # newer checkpoints that could not be read, with the reason
+    damaged: list[str]  # newer checkpoints that could not be used, with the reason
 
 
 class Checkpoints:
@@ -39,30 +43,35 @@ class Checkpoints:
         """Write a checkpoint, then drop those that are neither among the newest nor the best."""
         arrays = _pack(state)
         meta = {**meta, "step": step, "score": score, "checksums": {k: _checksum(v) for k, v in arrays.items()}}
+        self._drop_unfinished()
         with _checkpointer() as checkpointer:
             checkpointer.save(
                 self._path(step),
-                ocp.args.Composite(state=ocp.args.StandardSave(arrays), meta=ocp.args.JsonSave(meta)),
+                ocp.args.Composite(
+                    state=ocp.args.StandardSave(arrays),
+                    meta=ocp.args.JsonSave({**meta, "checksum": _checksum_of_meta(meta)}),
+                ),
                 force=True,
             )
         self._write_index(step, score)
         self._drop_old()
 
-    def restore(self, template: PyTree, *, step: int | None = None) -> Restored:
-        """The newest whole checkpoint (or the one of a step), shaped and placed like the template."""
+    def restore(self, template: PyTree, *, step: int | None = None, part: str = "") -> Restored:
+        """The newest whole checkpoint (or the one of a step), shaped and placed like the template.
+
+        With `part`, the path of a subtree such as "learner.acting", only that is asked for.
+        """
         damaged: list[str] = []
-        for candidate in reversed(self.steps() if step is None else [step]):
-            try:
-                state, meta = self._read(candidate, template)
-            except UserError:
-                raise
-            except Exception as error:  # whatever a damaged file makes Orbax raise
-                reason = str(error).strip().splitlines() or [type(error).__name__]
-                damaged.append(f"{self._path(candidate).name} ({reason[0][:120]})")
-                continue
-            return Restored(state, meta, damaged)
-        detail = f"; damaged: {', '.join(damaged)}" if damaged else ""
-        raise UserError(f"no checkpoint to continue from in {self.directory}{detail}")
+        with _without_late_answers():
+            for candidate in reversed(self.steps() if step is None else [step]):
+                try:
+                    arrays, meta = self._read(candidate)
+                    return Restored(_unpack(_subtree(arrays, part), template), meta, damaged)
+                except Exception as error:  # whatever a damaged file makes Orbax raise
+                    reason = str(error).strip().splitlines() or [type(error).__name__]
+                    damaged.append(f"{self._path(candidate).name} ({reason[0][:120]})")
+        detail = f"; not usable: {', '.join(damaged)}" if damaged else ""
+        raise UserError(f"no whole checkpoint in {self.directory}{detail}")
 
     def best_step(self) -> int | None:
         """Step of the checkpoint with the highest score, the newest of equals."""
@@ -73,20 +82,26 @@ class Checkpoints:
     def _path(self, step: int) -> Path:
         return self.directory / f"{_PREFIX}{step:012d}"
 
-    def _read(self, step: int, template: PyTree) -> tuple[PyTree, dict[str, Any]]:
-        expected = _pack(template)
+    def _read(self, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """All arrays by name, and what was saved beside them; both are what was written."""
         with _checkpointer() as checkpointer:
-            meta = checkpointer.restore(self._path(step), ocp.args.Composite(meta=ocp.args.JsonRestore()))["meta"]
-            checksums = meta["checksums"]
-            if set(checksums) != set(expected):
-                raise UserError(f"the checkpoint of step {step} is of another network: it has other parameters")
             stored = checkpointer.restore(
-                self._path(step), ocp.args.Composite(state=ocp.args.StandardRestore(expected))
-            )["state"]
-        for name, array in stored.items():
-            if _checksum(np.asarray(array)) != checksums[name]:
+                self._path(step), ocp.args.Composite(state=ocp.args.StandardRestore(), meta=ocp.args.JsonRestore())
+            )
+        arrays, meta = stored["state"], stored["meta"]
+        if meta.pop("checksum", None) not in (None, _checksum_of_meta(meta)):
+            raise OSError("checksum of meta does not match")
+        if set(arrays) != set(meta["checksums"]):
+            raise OSError("arrays are missing")
+        for name, array in arrays.items():
+            if _checksum(array) != meta["checksums"][name]:
                 raise OSError(f"checksum of {name} does not match")
-        return _unpack(stored, template), meta
+        return arrays, meta
+
+    def _drop_unfinished(self) -> None:
+        """What a process was writing when it was killed."""
+        for path in self.directory.glob(f"*{_UNFINISHED}"):
+            shutil.rmtree(path, ignore_errors=True)
 
     def _drop_old(self) -> None:
         steps = self.steps()
@@ -115,12 +130,28 @@ def write_atomically(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
+@contextlib.contextmanager
+def _without_late_answers() -> Iterator[None]:
+    """Quiet about reads that end after another one has failed, when Orbax no longer listens."""
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if "Event loop is closed" not in str(unraisable.exc_value):
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
 def _checkpointer() -> ocp.Checkpointer:
     return ocp.Checkpointer(ocp.CompositeCheckpointHandler())
 
 
 def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _name(path: tuple[Any, ...]) -> str:
@@ -131,23 +162,49 @@ def _pack(tree: PyTree) -> dict[str, np.ndarray]:
     """All leaves by name, as plain arrays; empty ones are left out because Orbax has no place for them."""
     arrays = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        array = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        array = np.asarray(_plain(leaf))
         if array.size:
             arrays[_name(path)] = array
     return arrays
 
 
-def _unpack(arrays: dict[str, np.ndarray], template: PyTree) -> PyTree:
-    def leaf(path: tuple[Any, ...], like: Any) -> Any:
-        if _name(path) not in arrays:
-            return like
-        array = np.asarray(arrays[_name(path)])
-        if _is_key(like):
-            return jax.device_put(jax.random.wrap_key_data(jnp.asarray(array)), like.sharding)
-        return jax.device_put(array.astype(like.dtype), like.sharding)
+def _plain(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
-    return jax.tree_util.tree_map_with_path(leaf, template)
+
+def _subtree(arrays: dict[str, np.ndarray], part: str) -> dict[str, np.ndarray]:
+    if not part:
+        return arrays
+    return {name.removeprefix(f"{part}."): a for name, a in arrays.items() if name.startswith(f"{part}.")}
+
+
+def _unpack(arrays: dict[str, np.ndarray], template: PyTree) -> PyTree:
+    """Arrays in the places of the template; an error if they are not those that it has."""
+    left = dict(arrays)
+
+    def leaf(path: tuple[Any, ...], like: Any) -> Any:
+        name, plain = _name(path), jax.eval_shape(_plain, like)
+        array = left.pop(name, None)
+        if array is None and plain.size == 0:
+            array = np.zeros(plain.shape, plain.dtype)
+        if array is None or (array.shape, array.dtype) != (plain.shape, plain.dtype):
+            raise ValueError(f"another network: {name} is {_describe(array)}, not {_describe(plain)}")
+        value = jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(like) else array
+        return jax.device_put(value, like.sharding)
+
+    state = jax.tree_util.tree_map_with_path(leaf, template)
+    if left:
+        raise ValueError(f"another network: it also has {next(iter(left))}")
+    return state
+
+
+def _describe(array: Any) -> str:
+    return "missing" if array is None else f"{array.dtype}{list(array.shape)}"
 
 
 def _checksum(array: np.ndarray) -> int:
     return zlib.crc32(np.ascontiguousarray(array).tobytes())
+
+
+def _checksum_of_meta(meta: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(meta, sort_keys=True).encode())

@@ -1,13 +1,18 @@
 """The command line: `byol-explore train | evaluate | presets | envs`."""
 
 import argparse
+import contextlib
+import contextlib
 import dataclasses
+import io
 import json
+import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import tyro
 from rich.console import Console
@@ -63,13 +68,7 @@ def train_command(arguments: Sequence[str]) -> None:
 
     first = _first_look(arguments)
     default = first.base_config(load_config)
-    command = tyro.cli(
-        TrainCommand,
-        args=list(arguments),
-        default=TrainCommand(default),
-        prog="byol-explore train",
-        description=TRAIN_DESCRIPTION,
-    )
+    command = _parse("train", TrainCommand, arguments, default=TrainCommand(default), description=TRAIN_DESCRIPTION)
     summary = train(command.config, command.run_dir, resume=command.resume, quiet=command.quiet)
     if not command.quiet:
         success = summary["success_rate"]
@@ -80,10 +79,12 @@ def train_command(arguments: Sequence[str]) -> None:
 def evaluate_command(arguments: Sequence[str]) -> None:
     from byol_explore.evaluation.episodes import evaluate
 
-    command = tyro.cli(EvaluateCommand, args=list(arguments), prog="byol-explore evaluate")
+    command = _parse("evaluate", EvaluateCommand, arguments)
     report = evaluate(
         command.run, episodes=command.episodes, checkpoint=command.checkpoint, seed=command.seed, gif=command.gif
     )
+    for name in report["damaged_checkpoints"]:
+        print(f"skipped a damaged checkpoint: {name}", file=sys.stderr)
     if command.json:
         print(json.dumps(report, indent=2))
         return
@@ -143,6 +144,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments[0] not in COMMANDS:
             raise unknown("command", arguments[0], list(COMMANDS))
         COMMANDS[arguments[0]].run(arguments[1:])
+        sys.stdout.flush()
+    except SystemExit as stop:  # after --help
+        return int(stop.code or 0)
     except (UserError, DivergenceError) as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -151,6 +155,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # the reader of a pipe has seen enough; nothing is left to be flushed into it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:  # a full disk, a directory that may not be written
+        print(f"error: {error}", file=sys.stderr)
+        return UserError.exit_code
     return 0
 
 
@@ -178,24 +188,51 @@ class _FirstLook(NamedTuple):
 
 
 def _first_look(arguments: Sequence[str]) -> _FirstLook:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser = _Parser(add_help=False, allow_abbrev=False)
     for name in ("preset", "ablation", "method"):
         default = {"preset": "grid", "ablation": "none", "method": "byol-explore"}[name]
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--env")
     parser.add_argument("--regime")
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--run-dir", type=Path)
+    parser.add_argument("--run-dir", "--run_dir", type=Path)
     parser.add_argument("--resume", action="store_true")
     try:
         found, _ = parser.parse_known_args(list(arguments))
-    except (argparse.ArgumentError, SystemExit):  # the full parser will explain
+    except UserError:  # the full parser will explain
         found, _ = parser.parse_known_args([])
     return _FirstLook(**vars(found))
 
 
+class _Parser(argparse.ArgumentParser):
+    """Whose errors are one line, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message)
+
+
 def _no_arguments(name: str, description: str, arguments: Sequence[str]) -> None:
-    argparse.ArgumentParser(prog=f"byol-explore {name}", description=description).parse_args(list(arguments))
+    _Parser(prog=f"byol-explore {name}", description=description).parse_args(list(arguments))
+
+
+def _parse(name: str, kind: type, arguments: Sequence[str], **settings: Any) -> Any:
+    """A command from its arguments; what tyro says about wrong ones, in one line."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(kind, args=list(arguments), prog=f"byol-explore {name}", **settings)
+    except SystemExit as stop:
+        if stop.code:
+            raise UserError(_unboxed(said.getvalue())) from None
+        raise
+
+
+def _unboxed(box: str) -> str:
+    """The complaint in tyro's box, and the options that it thinks were meant; the title comes before it."""
+    text = re.sub(r"\x1b\[[\d;]*m|[│╭╮╰╯]", "", box)
+    _, complaint, *rest = re.split(r"[─-]{3,}", text)
+    meant = re.findall(r"^ *(--[\w.-]+)", "".join(part for part in rest if "Perhaps you meant" in part), re.MULTILINE)
+    return " ".join(complaint.split()) + (f"; perhaps you meant {' or '.join(meant)}" if meant else "")
 
 
 def _interval(interval: dict[str, float]) -> str:

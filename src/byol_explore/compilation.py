@@ -17,4 +17,4 @@ def enable_compilation_cache() -> None:
     """Keep compiled programs, unless the user has set a cache of their own."""
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         jax.config.update("jax_compilation_cache_dir", str(cache_dir()))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)

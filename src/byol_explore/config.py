@@ -207,7 +207,7 @@ class Config:
 
     def validate(self) -> "Config":
         """Itself, or a UserError that names the first wrong value and what is accepted."""
-        from byol_explore.presets import PRESETS
+        from byol_explore.presets import ABLATIONS, PRESETS
 
         if self.preset not in PRESETS:
             raise unknown("preset", self.preset, list(PRESETS))
@@ -215,6 +215,8 @@ class Config:
             raise unknown("method", self.method, list(METHODS))
         if self.regime not in REGIMES:
             raise unknown("regime", self.regime, list(REGIMES))
+        if self.ablation not in ABLATIONS:
+            raise unknown("ablation", self.ablation, list(ABLATIONS))
         if self.method == "none" and self.regime == "intrinsic":
             raise UserError("method 'none' has no intrinsic reward: choose another method or regime extrinsic")
         _check_numbers(self)
@@ -225,13 +227,18 @@ class Config:
                 f"(runtime.sequence_length {runtime.sequence_length}): choose 1 to {transitions}"
             )
         if runtime.num_envs % runtime.batch_size:
+            divisors = [size for size in range(1, runtime.num_envs + 1) if runtime.num_envs % size == 0]
             raise UserError(
-                f"runtime.batch_size {runtime.batch_size} does not divide runtime.num_envs {runtime.num_envs}"
+                f"runtime.batch_size {runtime.batch_size} does not divide runtime.num_envs {runtime.num_envs}; "
+                f"choose from: {', '.join(map(str, divisors))}"
             )
         tasks = len(self.env_ids)
+        if len(set(self.env_ids)) < tasks:
+            raise UserError(f"env {self.env!r} names a task twice: every task is given once")
         if runtime.batch_size % tasks:
             raise UserError(
-                f"{tasks} tasks cannot share a batch of {runtime.batch_size} evenly: set runtime.batch_size"
+                f"{tasks} tasks cannot share a batch of {runtime.batch_size} evenly: "
+                f"set runtime.batch_size to a multiple of {tasks}"
             )
         return self
 
@@ -241,8 +248,9 @@ _POSITIVE = {
     "temperature", "learning_rate", "num_envs", "batch_size", "rollouts_per_dispatch", "log_every",
     "checkpoint_every", "window", "min_reward_scale", "popart_min_scale",
 }  # fmt: skip
-_FRACTIONS = {"target_decay", "normalizer_decay", "gamma", "top_fraction", "popart_step", "b1", "b2",
-              "extrinsic_scale_step", "intrinsic_scale_step", "stop_at_success"}  # fmt: skip
+_FRACTIONS = {"target_decay", "top_fraction", "popart_step", "extrinsic_scale_step", "intrinsic_scale_step",
+              "stop_at_success"}  # fmt: skip
+_BELOW_ONE = {"gamma", "normalizer_decay", "b1", "b2"}  # 1 minus these is divided by, or multiplies every reward
 
 
 def _check_numbers(config: Any, prefix: str = "") -> None:
@@ -261,6 +269,8 @@ def _check_numbers(config: Any, prefix: str = "") -> None:
             raise UserError(f"{name} is {value}: it must be positive")
         elif item.name in _FRACTIONS and not 0 <= value <= 1:
             raise UserError(f"{name} is {value}: it must lie between 0 and 1")
+        elif item.name in _BELOW_ONE and not 0 <= value < 1:
+            raise UserError(f"{name} is {value}: it must be at least 0 and below 1")
         elif item.name == "sequence_length" and value < 2:
             raise UserError(f"{name} is {value}: a sequence needs at least 2 observations")
         elif value < 0:

@@ -37,8 +37,9 @@ class PlainDisplay:
 
     def log(self, metrics: dict[str, Any]) -> None:
         share = metrics["steps"] / self.total
-        remaining = (self.total - metrics["steps"]) / max(metrics["steps_per_second"], 1e-9)
-        print(f"{share:4.0%}  {metrics['steps']:>11,} steps  {describe(metrics)}  eta {remaining:.0f} s", flush=True)
+        speed = metrics["steps_per_second"]
+        remaining = f"{(self.total - metrics['steps']) / speed:.0f} s" if speed > 0 else "-"
+        print(f"{share:4.0%}  {metrics['steps']:>11,} steps  {describe(metrics)}  eta {remaining}", flush=True)
 
     def close(self) -> None: ...
 

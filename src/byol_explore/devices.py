@@ -12,10 +12,14 @@ def choose_devices(config: Config) -> list[Device]:
     available = jax.devices()
     wanted = config.runtime.devices
     share = config.runtime.batch_size // len(config.env_ids)
+    even = [count for count in range(1, len(available) + 1) if share % count == 0]
     if wanted == 0:
-        wanted = max(count for count in range(1, len(available) + 1) if share % count == 0)
+        wanted = even[-1]
     if wanted > len(available):
         raise UserError(f"runtime.devices is {wanted}, but JAX has {len(available)}: {', '.join(map(str, available))}")
-    if share % wanted:
-        raise UserError(f"runtime.devices {wanted} cannot share a batch of {share} sequences per task evenly")
+    if wanted not in even:
+        raise UserError(
+            f"runtime.devices {wanted} cannot share a batch of {share} sequences per task evenly; "
+            f"choose from: 0 (automatic), {', '.join(map(str, even))}"
+        )
     return available[:wanted]

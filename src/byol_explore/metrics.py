@@ -1,6 +1,8 @@
 """Where metrics go: a JSON line per log step, and other writers beside it."""
 
+import importlib.util
 import json
+import os
 from collections import deque
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,10 +41,8 @@ class TensorBoardWriter:
     """Scalars to TensorBoard event files in the run directory."""
 
     def __init__(self, directory: Path) -> None:
-        try:
-            from tensorboard.summary import Writer as EventWriter  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise UserError("log.tensorboard needs an extra: pip install 'byol-explore[tensorboard]'") from error
+        from tensorboard.summary import Writer as EventWriter  # pyright: ignore[reportMissingImports]
+
         self._writer = EventWriter(str(directory / "tensorboard"))
 
     def write(self, metrics: dict[str, Any]) -> None:
@@ -57,11 +57,7 @@ class WandbWriter:
     """Scalars to Weights & Biases; nothing leaves the machine unless WANDB_MODE says so."""
 
     def __init__(self, directory: Path, config: Config) -> None:
-        try:
-            import wandb  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise UserError("log.wandb needs an extra: pip install 'byol-explore[wandb]'") from error
-        import os
+        import wandb  # pyright: ignore[reportMissingImports]
 
         mode = os.environ.get("WANDB_MODE", "offline")
         self._run = wandb.init(project="byol-explore", dir=str(directory), config=to_dict(config), mode=mode)
@@ -71,6 +67,13 @@ class WandbWriter:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def check_extras(config: Config) -> None:
+    """A UserError for a writer whose package is not installed."""
+    for name in ("tensorboard", "wandb"):
+        if getattr(config.log, name) and importlib.util.find_spec(name) is None:
+            raise UserError(f"log.{name} needs an extra that is not installed: pip install 'byol-explore[{name}]'")
 
 
 def make_writers(config: Config, directory: Path, *, keep_until: int | None) -> list[Writer]:

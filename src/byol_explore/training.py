@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from byol_explore.checkpoint import Checkpoints, write_atomically
@@ -19,9 +20,10 @@ from byol_explore.envs.registry import make_envs
 from byol_explore.errors import DivergenceError, UserError
 from byol_explore.interrupts import Interrupts
 from byol_explore.learner import FINITE_ORDER
-from byol_explore.metrics import EpisodeWindow, Writer, make_writers
+from byol_explore.metrics import EpisodeWindow, Writer, check_extras, make_writers
 from byol_explore.report.curves import draw_curves
 from byol_explore.runtime.anakin import Anakin, DispatchOutput, RunState
+from byol_explore.types import PyTree
 
 SOLVED = 0.95  # success over a full window of episodes
 
@@ -45,7 +47,8 @@ def train(config: Config, run_dir: Path | str | None = None, *, resume: bool = F
     config = resolve_devices(config.validate())
     envs = make_envs(config.env_ids)
     directory = Path(run_dir) if run_dir is not None else default_run_dir(config)
-    prepare_run_dir(directory, config, resume=resume)
+    check_run_dir(directory, config, resume=resume)
+    check_extras(config)
     enable_compilation_cache()
     display = make_display(config.total_steps, quiet=quiet)
     try:
@@ -76,6 +79,8 @@ class Run:
         self.window = EpisodeWindow(config.env_ids, config.log.window, [env.spec.success_above for env in envs])
         self.checkpoints = Checkpoints(directory / "checkpoints")
         self.steps = 0
+        self.logged = 0  # step of the last line of metrics.jsonl that was due
+        self.pending: list[dict[str, np.ndarray]] = []  # metrics of the dispatches since then
         self.seconds_before = 0.0  # of earlier sessions of this run
         self.compile_seconds = 0.0
         self.solved_at: dict[str, float] | None = None
@@ -84,30 +89,37 @@ class Run:
         if resume:
             self._restore()
         self.start_steps = self.steps
-        self.writers: list[Writer] = make_writers(config, directory, keep_until=self.steps if resume else None)
+        write_config(directory, config)
+        keep_until = self.steps if self._is_done() else self.logged  # lines that were not due are written again
+        self.writers: list[Writer] = make_writers(config, directory, keep_until=keep_until if resume else None)
 
     @property
     def seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.started
 
+    @property
+    def learner_steps(self) -> int:
+        return self.steps // self.config.steps_per_rollout * self.config.updates_per_rollout
+
     def go(self) -> Summary:
         """Dispatch until the steps are done or somebody interrupts."""
         log, per_dispatch = self.config.log, self.config.steps_per_dispatch
         self.display.say(f"training {self.config.env} with {self.config.method} in {self.directory}")
-        pending: list[dict[str, np.ndarray]] = []
         with Interrupts() as interrupts:
-            done = self._is_done()
-            while not done and not interrupts.received:
+            stopping = self._is_done()
+            while not stopping:
                 before = self.steps
                 metrics = self._dispatch()
                 self.steps += per_dispatch
-                pending.append(metrics)
-                done = self._is_done()
+                self.pending.append(metrics)
+                stopping = self._is_done() or interrupts.received is not None
                 self.display.advance(self.steps, self._row([metrics]))
-                if done or interrupts.received or _crossed(before, self.steps, log.log_every):
-                    self._log(pending)
-                    pending = []
-                if done or interrupts.received or _crossed(before, self.steps, log.checkpoint_every):
+                due = _crossed(before, self.steps, log.log_every)
+                if due or stopping:
+                    self._log()
+                if due:
+                    self.logged, self.pending = self.steps, []
+                if stopping or _crossed(before, self.steps, log.checkpoint_every):
                     self._save()
             signal = interrupts.received
         return self._finish(signal)
@@ -137,14 +149,16 @@ class Run:
             return
         update = int(bad_updates[0])
         quantity = FINITE_ORDER[int(np.flatnonzero(~output.finite[update])[0])]
-        updates_before = self.steps // self.config.steps_per_rollout * self.config.updates_per_rollout
+        raise self._diverged(quantity, self.learner_steps + update + 1)
+
+    def _diverged(self, quantity: str, learner_step: int) -> DivergenceError:
         kept = self.checkpoints.steps()
         last = f"the last good checkpoint is of step {kept[-1]:,}" if kept else "no checkpoint had been written yet"
         for writer in self.writers:
             writer.close()
-        raise DivergenceError(
-            f"training diverged at learner step {updates_before + update + 1:,}: the {quantity} became NaN or infinite "
-            f"first; {last} in {self.directory}"
+        return DivergenceError(
+            f"training diverged at learner step {learner_step:,}: the {quantity} became NaN or infinite first; "
+            f"{last} in {self.directory}"
         )
 
     def _row(self, pending: list[dict[str, np.ndarray]]) -> dict[str, Any]:
@@ -154,7 +168,7 @@ class Run:
         later_steps = self.steps - self.start_steps - self.config.steps_per_dispatch
         row = {
             "steps": self.steps,
-            "learner_steps": self.steps // self.config.steps_per_rollout * self.config.updates_per_rollout,
+            "learner_steps": self.learner_steps,
             **self.window.summary(),
             **means,
             "steps_per_second": max(later_steps, 0) / running,
@@ -166,23 +180,30 @@ class Run:
                              f"episodes after {self.steps:,} steps, {self.seconds:.0f} s")  # fmt: skip
         return row
 
-    def _log(self, pending: list[dict[str, np.ndarray]]) -> None:
-        row = self._row(pending)
+    def _log(self) -> None:
+        row = self._row(self.pending)
         for writer in self.writers:
             writer.write(row)
         self.display.log(row)
 
     def _save(self) -> None:
+        if bad := first_not_finite(self.state.learner):  # the last update's outcome, which no loss has seen yet
+            raise self._diverged(bad, self.learner_steps)
         meta = {
             "seconds": self.seconds,
             "episodes": self.window.to_meta(),
             "solved_at": self.solved_at,
+            "logged": self.logged,
+            "pending": [{name: value.tolist() for name, value in metrics.items()} for metrics in self.pending],
         }
         summary = self.window.summary()
         score = (summary["success_rate"] or 0.0) + 1e-3 * (summary["return_mean"] or 0.0)
         self.checkpoints.save(self.steps, self.state, meta, score)
 
     def _restore(self) -> None:
+        if not self.checkpoints.steps():
+            self.display.say("no checkpoint had been written yet: starting from the beginning")
+            return
         restored = self.checkpoints.restore(self.state)
         for name in restored.damaged:
             self.display.say(f"skipped a damaged checkpoint: {name}")
@@ -191,6 +212,11 @@ class Run:
         self.seconds_before = restored.meta["seconds"]
         self.solved_at = restored.meta["solved_at"]
         self.window.load_meta(restored.meta["episodes"])
+        self.logged = restored.meta.get("logged", self.steps)
+        self.pending = [
+            {name: np.asarray(value, np.float32) for name, value in metrics.items()}
+            for metrics in restored.meta.get("pending", [])
+        ]
         self.display.say(f"continuing from step {self.steps:,}")
 
     def _finish(self, signal: int | None) -> Summary:
@@ -218,17 +244,22 @@ class Run:
         return Summary(self.directory, data)
 
 
-def prepare_run_dir(directory: Path, config: Config, *, resume: bool) -> None:
-    """A fresh directory with config.json, or for `resume` one whose configuration fits."""
-    path = directory / "config.json"
+def check_run_dir(directory: Path, config: Config, *, resume: bool) -> None:
+    """A UserError unless the directory is empty or missing, or for `resume` holds a run whose configuration fits."""
     if resume:
-        if not path.exists():
+        if not (directory / "config.json").exists():
             raise UserError(f"nothing to resume: {directory} holds no run (config.json is missing)")
         check_resumable(load_config(directory), config)
-    elif path.exists() or (directory.exists() and any(directory.iterdir())):
+    elif directory.exists() and not directory.is_dir():
+        raise UserError(f"{directory} is a file: choose another --run-dir")
+    elif directory.exists() and any(directory.iterdir()):
         raise UserError(f"{directory} already holds a run: continue it with --resume or choose another --run-dir")
+
+
+def write_config(directory: Path, config: Config) -> None:
+    """config.json, in a directory that is made if need be."""
     directory.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(to_dict(config), indent=2) + "\n")
+    write_atomically(directory / "config.json", json.dumps(to_dict(config), indent=2) + "\n")
 
 
 def load_config(directory: Path) -> Config:
@@ -238,7 +269,7 @@ def load_config(directory: Path) -> Config:
         return from_dict(json.loads(path.read_text()))
     except OSError as error:
         raise UserError(f"{directory} holds no run: {path.name} is missing") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
 
 
@@ -264,6 +295,14 @@ def _flatten(data: dict[str, Any], skip: set[str], prefix: str = "") -> dict[str
         else:
             flat[prefix + name] = value
     return flat
+
+
+def first_not_finite(tree: PyTree) -> str | None:
+    """The name of the first array that has a NaN or an infinity in it."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.all(np.isfinite(leaf)):
+            return jax.tree_util.keystr(path, simple=True, separator=".")
+    return None
 
 
 def _crossed(before: int, after: int, interval: int) -> bool:

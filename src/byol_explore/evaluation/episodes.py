@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from byol_explore.agent import act
-from byol_explore.checkpoint import Checkpoints
+from byol_explore.checkpoint import Checkpoints, Restored
 from byol_explore.compilation import enable_compilation_cache
 from byol_explore.config import Config
 from byol_explore.envs.base import AutoReset, Environment
 from byol_explore.envs.registry import make_envs
-from byol_explore.errors import UserError
+from byol_explore.errors import UserError, unknown
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
+from byol_explore.learner import Learner
 from byol_explore.networks.assembly import Actor
-from byol_explore.runtime.anakin import RunState
-from byol_explore.training import load_config, make_runtime
+from byol_explore.training import load_config
 from byol_explore.types import Array
 
 
@@ -42,9 +42,15 @@ def evaluate(
     config = load_config(directory)
     enable_compilation_cache()
     envs = make_envs(config.env_ids)
-    step, state = _restore(config, envs, Checkpoints(directory / "checkpoints"), checkpoint)
-    actor, key = state.learner.acting, jax.random.key(seed)
-    report: dict[str, Any] = {"run": str(directory), "checkpoint_steps": step, "episodes": episodes, "tasks": {}}
+    restored = _restore(config, envs, Checkpoints(directory / "checkpoints"), checkpoint)
+    actor, key = restored.state, jax.random.key(seed)
+    report: dict[str, Any] = {
+        "run": str(directory),
+        "checkpoint_steps": restored.meta["step"],
+        "damaged_checkpoints": restored.damaged,
+        "episodes": episodes,
+        "tasks": {},
+    }
     for index, env in enumerate(envs):
         report["tasks"][env.spec.name] = {
             mode: _summarize(run_episodes(actor, env, episodes, jax.random.fold_in(key, index), greedy), env)
@@ -115,7 +121,8 @@ def save_gif(path: Path, frames: list[np.ndarray], milliseconds: int = 80) -> No
     images[0].save(path, format="GIF", save_all=True, append_images=images[1:], duration=milliseconds, loop=0)
 
 
-def _restore(config: Config, envs: list[Environment], checkpoints: Checkpoints, which: str) -> tuple[int, RunState]:
+def _restore(config: Config, envs: list[Environment], checkpoints: Checkpoints, which: str) -> Restored:
+    """The target policy of a checkpoint; on how many devices it was trained does not matter."""
     known = checkpoints.steps()
     if which == "last":
         step = None
@@ -124,9 +131,9 @@ def _restore(config: Config, envs: list[Environment], checkpoints: Checkpoints, 
     elif which.isdigit() and int(which) in known:
         step = int(which)
     else:
-        raise UserError(f"unknown checkpoint {which!r}; choose from: last, best, {', '.join(map(str, known))}")
-    restored = checkpoints.restore(make_runtime(config, envs).init(config.seed), step=step)
-    return restored.meta["step"], restored.state
+        raise unknown("checkpoint", which, ["last", "best", *map(str, known)])
+    learner = jax.eval_shape(Learner(config, envs[0].spec, len(envs)).init, jax.random.key(0))
+    return checkpoints.restore(learner.acting, step=step, part="learner.acting")
 
 
 def _summarize(results: Results, env: Environment) -> dict[str, Any]:

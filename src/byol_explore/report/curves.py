@@ -3,11 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from byol_explore.metrics import read_metrics
 
@@ -32,14 +29,13 @@ def draw_curves(directory: Path) -> Path | None:
     rows = read_metrics(directory / "metrics.jsonl")
     if not rows:
         return None
-    figure, axes = plt.subplots(3, 4, figsize=(16, 9), constrained_layout=True)
-    for axis, (title, names) in zip(axes.flat, PANELS, strict=True):
+    figure = Figure(figsize=(16, 9), layout="constrained")  # without pyplot, whose state is the caller's
+    for axis, (title, names) in zip(figure.subplots(3, 4).flat, PANELS, strict=True):
         _panel(axis, rows, title, names)
     figure.suptitle(str(directory))
     path = directory / "curves.png"
     temporary = directory / "curves.tmp.png"
     figure.savefig(temporary, dpi=100)
-    plt.close(figure)
     temporary.replace(path)
     return path
 

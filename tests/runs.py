@@ -1,0 +1,161 @@
+"""Tiny runs: what the tests of whole runs share."""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from builders import leaves_with_names, small_config
+from byol_explore import training
+from byol_explore.checkpoint import Checkpoints
+from byol_explore.config import Config, LogConfig, RuntimeConfig, to_dict
+from byol_explore.envs.base import ActionSpec, Environment
+from byol_explore.envs.probes import Outcome, Probe, ProbeState
+from byol_explore.envs.registry import make_envs
+from byol_explore.runtime.anakin import Anakin, RunState
+from byol_explore.training import Summary, train
+from byol_explore.types import Action
+
+os.environ["BYOL_EXPLORE_CACHE"] = tempfile.mkdtemp(prefix="byol-explore-tests-")  # not the user's
+
+DISPATCH = 48  # steps: 8 environments, 2 rollouts of 3 transitions
+TIMES = {"elapsed", "steps_per_second"}  # what differs between equal runs
+
+
+def tiny(
+    method: str = "byol-explore",
+    *,
+    env: str = "probe:memory",
+    devices: int = 1,
+    dispatches: int = 4,
+    log: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Config:
+    """A run of a few dispatches that logs and saves after each of them, in episodes longer than a sequence."""
+    return dataclasses.replace(
+        small_config(method, horizon=2),
+        env=env,
+        steps=dispatches * DISPATCH,
+        runtime=RuntimeConfig(num_envs=8, batch_size=4, sequence_length=4, rollouts_per_dispatch=2, devices=devices),
+        log=LogConfig(**{"log_every": DISPATCH, "checkpoint_every": DISPATCH, "window": 10, **(log or {})}),
+        **changes,
+    )
+
+
+class Shared(Anakin):
+    """Makes its first state only once."""
+
+    @functools.cache  # noqa: B019
+    def first(self, seed: int) -> RunState:
+        return super().init(seed)
+
+    def init(self, seed: int) -> RunState:
+        return jax.tree.map(jnp.copy, self.first(seed))
+
+
+@functools.cache
+def _runtime(config: Config) -> Shared:
+    return Shared(config, make_envs(config.env_ids), jax.devices()[: config.runtime.devices])
+
+
+def shared_runtime(config: Config, envs: list[Environment] | None = None) -> Shared:
+    """One compiled program for all runs that differ only in length and logging."""
+    return _runtime(dataclasses.replace(config, steps=1, stop_at_success=0.0, log=LogConfig()))
+
+
+@contextlib.contextmanager
+def quickly(*, curves: bool = False) -> Iterator[None]:
+    """Compile once and without optimising, and draw curves only when asked to: that takes longer than the rest."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    draw = training.draw_curves if curves else lambda directory: None
+    try:
+        with mock.patch.multiple(training, make_runtime=shared_runtime, draw_curves=draw):
+            yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
+
+
+def run(config: Config, directory: Path, *, curves: bool = False, resume: bool = False) -> Summary:
+    with quickly(curves=curves):
+        return train(config, directory, resume=resume, quiet=True)
+
+
+def arguments(config: Config) -> list[str]:
+    """What to write behind `byol-explore train` for this configuration."""
+
+    def options(data: dict[str, Any], prefix: str = "--") -> Iterator[str]:
+        for name, value in data.items():
+            option = prefix + name.replace("_", "-")
+            if isinstance(value, dict):
+                yield from options(value, option + ".")
+            elif isinstance(value, bool):
+                yield option if value else f"{prefix}no-{name.replace('_', '-')}"
+            elif value is not None:
+                yield from (option, *map(str, value if isinstance(value, tuple) else [value]))
+
+    return list(options(to_dict(config)))
+
+
+class Overflowing(Probe):
+    """Pays nothing, and after 20 steps of its one long episode more than a number can hold."""
+
+    def __init__(self) -> None:
+        super().__init__("overflowing", 30, ActionSpec(discrete=(2,)), 29)
+
+    def _act(self, state: ProbeState, action: Action) -> Outcome:
+        return Outcome((), jnp.where(state.time < 20, 0.0, jnp.inf), jnp.array(False))
+
+
+def overflowing() -> Config:
+    """A run whose fourth dispatch meets an infinite reward, if the probe is registered."""
+    return tiny("none", env="probe:overflowing", dispatches=20)
+
+
+def saved(directory: Path, config: Config, step: int | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """All arrays of a checkpoint by name, and what was saved beside them but for the time it took."""
+    template = shared_runtime(config).first(config.seed)
+    restored = Checkpoints(directory / "checkpoints").restore(template, step=step)
+    assert not restored.damaged
+    plain = jax.tree.map(
+        lambda x: jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x, restored.state
+    )
+    return leaves_with_names(plain), {name: value for name, value in restored.meta.items() if name != "seconds"}
+
+
+def assert_same_checkpoints(one: Path, other: Path, config: Config) -> None:
+    """The newest checkpoints are equal in every bit."""
+    (arrays, meta), (other_arrays, other_meta) = saved(one, config), saved(other, config)
+    assert meta == other_meta
+    assert arrays.keys() == other_arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, other_arrays[name], err_msg=name)
+
+
+def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """Everything in a directory."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def damage(path: Path) -> None:
+    """Flip bits in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0b101
+    path.write_bytes(bytes(content))
+
+
+def largest_file(directory: Path) -> Path:
+    return max((path for path in directory.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
