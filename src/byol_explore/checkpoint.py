@@ -1,11 +1,10 @@
 """Checkpoints of a run: everything, written atomically by Orbax, verified when read."""
 
-import contextlib
 import json
 import shutil
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,14 +61,14 @@ class Checkpoints:
         With `part`, the path of a subtree such as "learner.acting", only that is asked for.
         """
         damaged: list[str] = []
-        with _without_late_answers():
-            for candidate in reversed(self.steps() if step is None else [step]):
-                try:
-                    arrays, meta = self._read(candidate)
-                    return Restored(_unpack(_subtree(arrays, part), template), meta, damaged)
-                except Exception as error:  # whatever a damaged file makes Orbax raise
-                    reason = str(error).strip().splitlines() or [type(error).__name__]
-                    damaged.append(f"{self._path(candidate).name} ({reason[0][:120]})")
+        _LateAnswers.ignore()
+        for candidate in reversed(self.steps() if step is None else [step]):
+            try:
+                arrays, meta = self._read(candidate)
+                return Restored(_unpack(_subtree(arrays, part), template), meta, damaged)
+            except Exception as error:  # whatever a damaged file makes Orbax raise
+                reason = str(error).strip().splitlines() or [type(error).__name__]
+                damaged.append(f"{self._path(candidate).name} ({reason[0][:120]})")
         detail = f"; not usable: {', '.join(damaged)}" if damaged else ""
         raise UserError(f"no whole checkpoint in {self.directory}{detail}")
 
@@ -130,20 +129,21 @@ def write_atomically(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-@contextlib.contextmanager
-def _without_late_answers() -> Iterator[None]:
-    """Quiet about reads that end after another one has failed, when Orbax no longer listens."""
-    before = sys.unraisablehook
+class _LateAnswers:
+    """Reads that end after another one has failed, when Orbax no longer listens: Python would print tracebacks."""
 
-    def hook(unraisable: Any) -> None:
+    def __init__(self, hook: Callable[[Any], None]) -> None:
+        self.hook = hook
+
+    def __call__(self, unraisable: Any) -> None:
         if "Event loop is closed" not in str(unraisable.exc_value):
-            before(unraisable)
+            self.hook(unraisable)
 
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
+    @classmethod
+    def ignore(cls) -> None:
+        """From now on: they may come at any time."""
+        if not isinstance(sys.unraisablehook, cls):
+            sys.unraisablehook = cls(sys.unraisablehook)
 
 
 def _checkpointer() -> ocp.Checkpointer:

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import contextlib
 import dataclasses
 import io
 import json

@@ -167,7 +167,7 @@ class Config:
     """Named change of the method: fixed-targets, horizon-1, no-clipping, no-sharing, prioritized, none."""
     seed: int = 0
     """Runs with the same seed on the same machine are equal bit for bit."""
-    steps: int = 4_000_000
+    steps: int = 6_000_000
     """Environment steps to train for, over all environments."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     curiosity: CuriosityConfig = field(default_factory=CuriosityConfig)
