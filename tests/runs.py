@@ -1,9 +1,11 @@
 """Tiny runs: what the tests of whole runs share."""
 
+import atexit
 import contextlib
 import dataclasses
 import functools
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,7 @@ from byol_explore.training import Summary, train
 from byol_explore.types import Action
 
 os.environ["BYOL_EXPLORE_CACHE"] = tempfile.mkdtemp(prefix="byol-explore-tests-")  # not the user's
+atexit.register(shutil.rmtree, os.environ["BYOL_EXPLORE_CACHE"], ignore_errors=True)
 
 DISPATCH = 48  # steps: 8 environments, 2 rollouts of 3 transitions
 TIMES = {"elapsed", "steps_per_second"}  # what differs between equal runs

@@ -88,7 +88,7 @@ class Checkpoints:
                 self._path(step), ocp.args.Composite(state=ocp.args.StandardRestore(), meta=ocp.args.JsonRestore())
             )
         arrays, meta = stored["state"], stored["meta"]
-        if meta.pop("checksum", None) not in (None, _checksum_of_meta(meta)):
+        if meta.pop("checksum", None) != _checksum_of_meta(meta):
             raise OSError("checksum of meta does not match")
         if set(arrays) != set(meta["checksums"]):
             raise OSError("arrays are missing")

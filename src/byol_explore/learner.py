@@ -47,6 +47,7 @@ class LossOutput(NamedTuple):
 
 
 FINITE_ORDER = (
+    "extrinsic reward",
     "observation embedding",
     "belief",
     "curiosity loss",
@@ -178,6 +179,7 @@ class Learner:
             **policy_metrics,
         }
         checks = (
+            jnp.where(trajectory.valid, trajectory.reward, 0.0),
             view.embedding, view.belief, curiosity.loss, metrics["intrinsic_reward"], metrics["value"],
             metrics["value_target"], policy, metrics["loss_policy"], metrics["temperature"], metrics["loss_kl"],
         )  # fmt: skip
