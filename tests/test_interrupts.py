@@ -22,10 +22,14 @@ def test_the_first_signal_is_only_noted(number: signal.Signals) -> None:
 
 
 def test_a_second_one_stops_at_once() -> None:
-    with Interrupts():
-        os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # parallel test workers ignore it
+    try:
+        with Interrupts():
+            os.kill(os.getpid(), signal.SIGTERM)
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_handlers_come_back_without_a_signal() -> None:

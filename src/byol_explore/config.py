@@ -9,6 +9,7 @@ from byol_explore.errors import UserError, unknown
 
 METHODS = ("byol-explore", "rnd", "icm", "none")
 REGIMES = ("mixed", "intrinsic", "extrinsic")
+MAX_SIZE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,11 @@ class Config:
             raise unknown("regime", self.regime, list(REGIMES))
         if self.ablation not in ABLATIONS:
             raise unknown("ablation", self.ablation, list(ABLATIONS))
+        if ABLATIONS[self.ablation].apply(self) != self:
+            raise UserError(
+                f"ablation {self.ablation!r} is named but its settings are not those of the configuration: "
+                "take it from make_config, and change nothing that it sets"
+            )
         if self.method == "none" and self.regime == "intrinsic":
             raise UserError("method 'none' has no intrinsic reward: choose another method or regime extrinsic")
         _check_numbers(self)
@@ -226,6 +232,13 @@ class Config:
                 f"curiosity.horizon {self.curiosity.horizon} does not fit a sequence of {transitions} transitions "
                 f"(runtime.sequence_length {runtime.sequence_length}): choose 1 to {transitions}"
             )
+        if max(runtime.num_envs, runtime.sequence_length) > MAX_SIZE:
+            raise UserError(
+                f"runtime.num_envs {runtime.num_envs} and runtime.sequence_length {runtime.sequence_length} "
+                f"must be at most {MAX_SIZE}"
+            )
+        if not self.seed < 2**32:
+            raise UserError(f"seed is {self.seed}: it must be below 2^32")
         if runtime.num_envs % runtime.batch_size:
             divisors = [size for size in range(1, runtime.num_envs + 1) if runtime.num_envs % size == 0]
             raise UserError(

@@ -1,6 +1,7 @@
 """Ctrl-C and SIGTERM as requests to save and stop."""
 
 import signal
+import sys
 import threading
 from types import FrameType
 from typing import Any
@@ -32,5 +33,6 @@ class Interrupts:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = number
+        print("\ninterrupted: saving after this round; once more stops at once", file=sys.stderr, flush=True)
         for each, handler in self._before.items():
             signal.signal(each, handler)

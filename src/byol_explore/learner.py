@@ -68,6 +68,7 @@ class Learner:
     def __init__(self, config: Config, spec: EnvSpec, tasks: int, axis: Axis = None) -> None:
         self.config, self.spec, self.tasks = config, spec, tasks
         self.axis = axis  # of devices that the batch is spread over
+        self._clips = config.prioritize and config.method != "none"
         optimizer = config.optimizer
         clip = optimizer.max_gradient_norm
         self.optimizer = optax.chain(
@@ -199,7 +200,7 @@ class Learner:
         normalizer, intrinsic = moments.intrinsic_reward(
             statistics.normalizer, uncertainty, valid, config.curiosity.normalizer_decay, config.prioritize, self.axis
         )
-        clipped = 1.0 - self._mean((intrinsic > 0).astype(jnp.float32), valid)
+        clipped = self._mean((intrinsic <= 0).astype(jnp.float32), valid) if self._clips else jnp.zeros(())
         task = jnp.broadcast_to(trajectory.task, valid.shape)
 
         def on_scale(stats: RewardScale, reward: Array, step: float) -> tuple[RewardScale, Array]:

@@ -253,7 +253,9 @@ def check_run_dir(directory: Path, config: Config, *, resume: bool) -> None:
     elif directory.exists() and not directory.is_dir():
         raise UserError(f"{directory} is a file: choose another --run-dir")
     elif directory.exists() and any(directory.iterdir()):
-        raise UserError(f"{directory} already holds a run: continue it with --resume or choose another --run-dir")
+        if (directory / "config.json").exists():
+            raise UserError(f"{directory} already holds a run: continue it with --resume or choose another --run-dir")
+        raise UserError(f"{directory} is not empty and holds no run: choose another --run-dir")
 
 
 def write_config(directory: Path, config: Config) -> None:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from builders import assert_trees_close, jit, small_config
+from builders import assert_trees_close, jit, small_config, unroll
 from byol_explore.config import Config, RuntimeConfig
 from byol_explore.envs.registry import make_envs
 from byol_explore.runtime.anakin import Anakin, RunState
@@ -79,7 +79,7 @@ def test_stored_policies_are_what_the_target_network_says_of_the_trajectory() ->
     actor_state, second, _ = roll(state.learner.acting, actor_state)
     assert bool(jnp.any(second.is_first[1:])), "no boundary inside"
     for trajectory in (first, second):
-        view = jit(state.learner.acting.representation.unroll)(trajectory, trajectory.memory.core)
+        view = unroll(state.learner.acting.representation, trajectory)
         policy = state.learner.acting.policy(view.belief[:-1])
         assert_trees_close(policy, trajectory.policy, rtol=1e-4)
     np.testing.assert_array_equal(first.observation[-1], second.observation[0])

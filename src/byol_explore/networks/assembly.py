@@ -89,9 +89,11 @@ class Networks(eqx.Module):
 def make_encoder(config: NetworkConfig, spec: EnvSpec, key: Array, size: int | None = None) -> Encoder:
     """The encoder that the configuration names, or the one that fits the observations ("auto")."""
     shape: Any = getattr(spec.observation, "shape", None)
-    kind = config.encoder
+    kind, fitting = config.encoder, encoder_for(spec)
     if kind == "auto":
-        kind = encoder_for(spec)
+        kind = fitting
+    elif kind in ENCODERS and kind not in (fitting, "vector"):
+        raise UserError(f"network.encoder {kind!r} does not fit the observations of {spec.name!r}: choose {fitting!r}")
     size = config.embedding_size if size is None else size
     match kind:
         case "grid":

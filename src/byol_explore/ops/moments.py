@@ -47,7 +47,7 @@ def update_moments(
 
 def corrected(moments: Moments, decay: float) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Bias-corrected mean and mean of squares; zeros before the first batch."""
-    log_decay = math.log(decay) if decay > 0 else -math.inf
+    log_decay = math.log(decay) if isinstance(decay, float) and decay > 0 else jnp.log(decay)
     weight = -jnp.expm1(moments.batches * log_decay)  # 1 - decay^batches, without its rounding error
     weight = jnp.where(moments.batches > 0, weight, 1.0)
     return moments.mean / weight, moments.mean_square / weight
