@@ -353,7 +353,7 @@ def test_a_directory_with_a_run_is_not_touched(root: Path, tmp_path: Path) -> No
 
 def test_a_directory_with_anything_in_it_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("do not lose me")
-    with pytest.raises(UserError, match="already holds"):
+    with pytest.raises(UserError, match="is not empty and holds no run"):
         run(tiny(), tmp_path)
     with pytest.raises(UserError, match="is a file"):
         run(tiny(), tmp_path / "thesis.tex")
