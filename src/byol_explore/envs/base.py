@@ -33,6 +33,9 @@ class EnvSpec(NamedTuple):
     action: ActionSpec
     max_steps: int  # of an episode
     success_above: float = 0.0  # an episode whose return exceeds this is a success
+    scores: tuple[float, float] | None = None  # of random actions and of a human
+    rooms: tuple[str, ...] = ()  # names of the numbers that tell rooms apart, for environments that know theirs
+    position: tuple[str, ...] = ()  # names of the numbers that say where in a room the agent is
 
 
 class Environment(Protocol):

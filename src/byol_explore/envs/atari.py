@@ -1,0 +1,148 @@
+"""Atari games: `atari:montezuma_revenge` and every other game whose ROM comes with ale-py."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ale_py import roms
+
+from byol_explore.envs.atari_emulator import (
+    DONE,
+    RESET,
+    SCREEN,
+    SIZE,
+    STEP,
+    AtariSettings,
+    Shared,
+    action_count,
+)
+from byol_explore.envs.atari_games import HARD_GAMES
+from byol_explore.envs.base import ActionSpec, EnvSpec
+from byol_explore.envs.host import Boundaries
+from byol_explore.errors import UserError
+from byol_explore.types import Action, TimeStep
+
+PREFIX = "atari:"
+
+
+def atari_games() -> list[str]:
+    """All games that ale-py has a ROM for."""
+    return sorted(roms.get_all_rom_ids())
+
+
+class Atari:
+    """A game of the Arcade Learning Environment, played in worker processes."""
+
+    def __init__(self, game: str, settings: AtariSettings | None = None, *, workers: int = 0) -> None:
+        if game not in atari_games():
+            hard = ", ".join(PREFIX + name for name in HARD_GAMES)
+            raise UserError(
+                f"unknown Atari game {game!r}; the ten hardest to explore are {hard}; `byol-explore envs` lists all"
+            )
+        self.game, self.settings = game, settings or AtariSettings()
+        self.workers = workers or os.cpu_count() or 1
+        facts = HARD_GAMES.get(game)
+        place = facts.place if facts else None
+        self.addresses = np.asarray([*place.room.values(), *place.position.values()] if place else [], np.intp)
+        self._spec = EnvSpec(
+            name=PREFIX + game,
+            observation=jax.ShapeDtypeStruct((SIZE, SIZE, self.settings.stack), jnp.uint8),
+            action=ActionSpec(discrete=(action_count(game, self.settings),)),
+            max_steps=-(-self.settings.max_frames // self.settings.action_repeat),
+            scores=(facts.random, facts.human) if facts else None,
+            rooms=tuple(place.room) if place else (),
+            position=tuple(place.position) if place else (),
+        )
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self._spec
+
+    def batch(self, num_envs: int, seed: int) -> "AtariBatch":
+        return AtariBatch(self, num_envs, seed)
+
+
+class AtariBatch:
+    """Games that are stepped together, each worker process with its share of them."""
+
+    def __init__(self, env: Atari, num_envs: int, seed: int) -> None:
+        self.num_envs = num_envs
+        self._addresses = env.addresses
+        self._boundaries = Boundaries(num_envs)
+        self._memory = tempfile.TemporaryFile(prefix="byol-explore-")  # noqa: SIM115
+        descriptor = self._memory.fileno()
+        self._shared = Shared.open(descriptor, num_envs, env.settings.stack)
+        count = min(env.workers, num_envs)
+        bounds = [num_envs * i // count for i in range(count + 1)]
+        order = {
+            "game": env.game, "settings": dataclasses.asdict(env.settings), "memory": descriptor,
+            "num_envs": num_envs, "seed": seed % 2**30,
+        }  # fmt: skip
+        single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        self._workers = [
+            subprocess.Popen(
+                [sys.executable, "-m", "byol_explore.envs.atari_emulator",
+                 json.dumps({**order, "first": first, "last": last})],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=(descriptor,),
+                env={**os.environ, **single}, start_new_session=True,  # Ctrl-C is for the parent
+            )
+            for first, last in zip(bounds[:-1], bounds[1:], strict=True)
+        ]  # fmt: skip
+
+    def reset(self) -> TimeStep:
+        self._all_obey(RESET)
+        return self._boundaries.first(self._shared.observation)
+
+    def step(self, action: Action) -> TimeStep:
+        self._shared.action[:] = np.asarray(action.discrete)[:, 0]
+        self._all_obey(STEP)
+        shared = self._shared
+        return self._boundaries.next(
+            shared.observation, shared.reward, shared.terminated.copy(), shared.truncated.copy()
+        )
+
+    def places(self) -> np.ndarray:
+        return self._shared.ram[:, self._addresses].astype(np.int32)
+
+    def render(self) -> np.ndarray:
+        self._tell(self._workers[0], SCREEN)
+        self._hear(self._workers[0])
+        return self._shared.screen.copy()
+
+    def close(self) -> None:
+        for worker in self._workers:
+            if worker.stdin and worker.stdout:
+                worker.stdin.close()
+                worker.stdout.close()
+        for worker in self._workers:
+            worker.wait()
+        self._memory.close()
+
+    def _all_obey(self, command: bytes) -> None:
+        for worker in self._workers:
+            self._tell(worker, command)
+        for worker in self._workers:
+            self._hear(worker)
+
+    def _tell(self, worker: subprocess.Popen[bytes], command: bytes) -> None:
+        assert worker.stdin is not None
+        try:
+            worker.stdin.write(command)
+        except BrokenPipeError:
+            self._hear(worker)  # which knows why
+            raise
+
+    def _hear(self, worker: subprocess.Popen[bytes]) -> None:
+        assert worker.stdout is not None
+        answer = worker.stdout.read(1)
+        if answer == DONE:
+            return
+        length = int.from_bytes(worker.stdout.read(4) or b"", "little")
+        message = (worker.stdout.read(length) or b"").decode() if length else f"it ended with code {worker.wait()}"
+        raise RuntimeError(f"an Atari worker process failed: {message}")
