@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.errors import UserError, unknown
 
 METHODS = ("byol-explore", "rnd", "icm", "none")
@@ -17,7 +18,7 @@ class NetworkConfig:
     """Sizes of the networks."""
 
     encoder: str = "auto"
-    """Observation encoder: grid, vector, atari, hard-eight, or auto for the one that fits."""
+    """Observation encoder: grid, vector, image (light), atari (the paper's), hard-eight, or auto for what fits."""
     encoder_hidden: tuple[int, ...] = (128,)
     """Hidden layers of the grid and vector encoders."""
     cell_size: int = 8
@@ -134,6 +135,14 @@ class RuntimeConfig:
     """Acting and learning rounds per call of the compiled program."""
     devices: int = 0
     """Devices to spread the batch over; 0 takes as many as share it evenly."""
+    actor_devices: int = 0
+    """Devices that only act, for environments outside jit; with 0 the first learning device acts too."""
+    actors: int = 1
+    """Actor threads for environments outside jit, each with its share of them."""
+    queue_size: int = 1
+    """Rollouts that wait for the learner, per actor; a full queue holds its actor up. Bounds the policy's lag."""
+    deterministic: bool = False
+    """Act and learn in turn, so that runs with environments outside jit are repeatable."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +153,10 @@ class LogConfig:
     """Environment steps between lines of metrics.jsonl."""
     checkpoint_every: int = 500_000
     """Environment steps between checkpoints."""
+    evaluate_every: int = 0
+    """Environment steps between evaluations of the target policy on fresh episodes; 0 never evaluates."""
+    evaluate_episodes: int = 10
+    """Episodes of an evaluation, per task."""
     window: int = 200
     """Episodes that success and return are averaged over."""
     tensorboard: bool = False
@@ -178,6 +191,7 @@ class Config:
     stop_at_success: float = 0.0
     """End training as soon as this share of the last episodes of every task succeeds; 0 always trains all steps."""
     log: LogConfig = field(default_factory=LogConfig)
+    atari: AtariSettings = field(default_factory=AtariSettings)
 
     @property
     def env_ids(self) -> list[str]:
@@ -245,6 +259,11 @@ class Config:
                 f"runtime.batch_size {runtime.batch_size} does not divide runtime.num_envs {runtime.num_envs}; "
                 f"choose from: {', '.join(map(str, divisors))}"
             )
+        if (runtime.num_envs // runtime.batch_size) % runtime.actors:
+            raise UserError(
+                f"runtime.actors {runtime.actors} cannot share {runtime.num_envs} environments in whole batches of "
+                f"{runtime.batch_size}: make runtime.num_envs a multiple of {runtime.actors * runtime.batch_size}"
+            )
         tasks = len(self.env_ids)
         if len(set(self.env_ids)) < tasks:
             raise UserError(f"env {self.env!r} names a task twice: every task is given once")
@@ -259,10 +278,11 @@ class Config:
 _POSITIVE = {
     "steps", "embedding_size", "belief_size", "cell_size", "action_size", "action_bins", "horizon", "target_period",
     "temperature", "learning_rate", "num_envs", "batch_size", "rollouts_per_dispatch", "log_every",
-    "checkpoint_every", "window", "min_reward_scale", "popart_min_scale",
+    "checkpoint_every", "window", "min_reward_scale", "popart_min_scale", "actors", "queue_size",
+    "action_repeat", "evaluate_episodes",    "stack", "max_frames",
 }  # fmt: skip
 _FRACTIONS = {"target_decay", "top_fraction", "popart_step", "extrinsic_scale_step", "intrinsic_scale_step",
-              "stop_at_success"}  # fmt: skip
+              "stop_at_success", "sticky"}  # fmt: skip
 _BELOW_ONE = {"gamma", "normalizer_decay", "b1", "b2"}  # 1 minus these is divided by, or multiplies every reward
 
 

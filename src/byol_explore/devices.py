@@ -7,9 +7,22 @@ from byol_explore.errors import UserError
 from byol_explore.types import Device
 
 
+def choose_actor_devices(config: Config) -> list[Device]:
+    """Those that only act, for environments outside jit: the last ones."""
+    count = config.runtime.actor_devices
+    return jax.devices()[-count:] if count else []
+
+
 def choose_devices(config: Config) -> list[Device]:
     """As many as the configuration asks for; for 0, as many as share the batch evenly."""
     available = jax.devices()
+    acting = config.runtime.actor_devices
+    if acting >= len(available):
+        raise UserError(
+            f"runtime.actor_devices is {acting}, but JAX has {len(available)} and one must learn: "
+            f"choose 0 to {len(available) - 1}"
+        )
+    available = available[: len(available) - acting]
     wanted = config.runtime.devices
     share = config.runtime.batch_size // len(config.env_ids)
     even = [count for count in range(1, len(available) + 1) if share % count == 0]

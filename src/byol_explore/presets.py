@@ -4,7 +4,15 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-from byol_explore.config import Config, CuriosityConfig
+from byol_explore.config import (
+    AgentConfig,
+    Config,
+    CuriosityConfig,
+    LogConfig,
+    NetworkConfig,
+    OptimizerConfig,
+    RuntimeConfig,
+)
 from byol_explore.errors import UserError, unknown
 
 
@@ -13,11 +21,47 @@ class Preset(NamedTuple):
     config: Config
 
 
+_ATARI = Config(
+    env="atari:montezuma_revenge",
+    steps=250_000_000,  # four frames each
+    network=NetworkConfig(
+        encoder="atari", embedding_size=512, belief_size=256, policy_hidden=(256,), value_hidden=(256,),
+        predictor_hidden=(256,), action_size=32,
+    ),
+    curiosity=CuriosityConfig(horizon=8, mixing=0.1, loss_weight=5.0),
+    agent=AgentConfig(
+        gamma=0.999, temperature=0.5, temperature_epsilon=0.01, kl_categorical=0.5, kl_categorical_epsilon=0.005,
+        entropy_weight=0.001,
+    ),
+    optimizer=OptimizerConfig(learning_rate=1e-4, dual_learning_rate=1e-4),
+    runtime=RuntimeConfig(num_envs=384, batch_size=32, sequence_length=64, rollouts_per_dispatch=1, actors=4),
+    log=LogConfig(log_every=500_000, checkpoint_every=5_000_000, window=100, evaluate_every=5_000_000),
+)  # fmt: skip
+
+_ATARI_SMALL = Config(
+    env="atari:montezuma_revenge",
+    steps=4_000_000,
+    network=NetworkConfig(encoder="image", embedding_size=128, belief_size=128),
+    curiosity=CuriosityConfig(loss_weight=5.0),
+    runtime=RuntimeConfig(num_envs=32, batch_size=16, sequence_length=33, rollouts_per_dispatch=2),
+    log=LogConfig(log_every=50_000, checkpoint_every=250_000, window=100, evaluate_every=1_000_000),
+)
+
 PRESETS = {
     "grid": Preset(
         "small network for grid worlds; rooms-6 is solved in minutes on two cores",
         Config(curiosity=CuriosityConfig(mixing=0.05), stop_at_success=0.95),
     ),
+    "atari": Preset("the paper's Atari agent (K = 8, sequences of 64), for accelerators", _ATARI),
+    "atari-big": Preset(
+        "the paper's large Atari agent: one step ahead, sequences of 128",
+        dataclasses.replace(
+            _ATARI,
+            curiosity=dataclasses.replace(_ATARI.curiosity, horizon=1),
+            runtime=dataclasses.replace(_ATARI.runtime, sequence_length=128),
+        ),
+    ),
+    "atari-small": Preset("a light encoder and a small core: Atari on two CPU cores", _ATARI_SMALL),
 }
 
 

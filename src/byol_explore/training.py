@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,15 +15,19 @@ from byol_explore.checkpoint import Checkpoints, write_atomically
 from byol_explore.compilation import enable_compilation_cache
 from byol_explore.config import Config, default_run_dir, from_dict, to_dict
 from byol_explore.console import Display, make_display
-from byol_explore.devices import choose_devices
-from byol_explore.envs.base import Environment
+from byol_explore.devices import choose_actor_devices, choose_devices
+from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.envs.registry import make_envs
 from byol_explore.errors import DivergenceError, UserError
+from byol_explore.evaluation.coverage import Coverage
+from byol_explore.evaluation.periodic import Evaluations
 from byol_explore.interrupts import Interrupts
 from byol_explore.learner import FINITE_ORDER
 from byol_explore.metrics import EpisodeWindow, Writer, check_extras, make_writers
 from byol_explore.report.curves import draw_curves
-from byol_explore.runtime.anakin import Anakin, DispatchOutput, RunState
+from byol_explore.runtime.anakin import Anakin
+from byol_explore.runtime.base import DispatchOutput, Runtime
+from byol_explore.runtime.sebulba import Sebulba
 from byol_explore.types import PyTree
 
 SOLVED = 0.95  # success over a full window of episodes
@@ -45,15 +50,17 @@ def train(config: Config, run_dir: Path | str | None = None, *, resume: bool = F
     Ctrl-C and SIGTERM save a checkpoint first.
     """
     config = resolve_devices(config.validate())
-    envs = make_envs(config.env_ids)
+    envs = make_envs(config.env_ids, config.atari)
     directory = Path(run_dir) if run_dir is not None else default_run_dir(config)
     check_run_dir(directory, config, resume=resume)
     check_extras(config)
     enable_compilation_cache()
     display = make_display(config.total_steps, quiet=quiet)
+    runtime = make_runtime(config, envs)
     try:
-        return Run(config, envs, directory, display, resume=resume).go()
+        return Run(config, envs, runtime, directory, display, resume=resume).go()
     finally:
+        runtime.close()
         display.close()
 
 
@@ -63,21 +70,26 @@ def resolve_devices(config: Config) -> Config:
     return dataclasses.replace(config, runtime=runtime)
 
 
-def make_runtime(config: Config, envs: list[Environment]) -> Anakin:
+def make_runtime(config: Config, envs: Sequence[AnyEnvironment]) -> Runtime:
     """The runtime for these environments."""
-    return Anakin(config, envs, choose_devices(config))
+    if isinstance(envs[0], HostEnvironment):
+        return Sebulba(config, envs, choose_devices(config), choose_actor_devices(config))  # pyright: ignore[reportArgumentType]
+    return Anakin(config, envs, choose_devices(config))  # pyright: ignore[reportArgumentType]
 
 
 class Run:
     """One training run from its first or its restored state to its end."""
 
     def __init__(
-        self, config: Config, envs: list[Environment], directory: Path, display: Display, *, resume: bool
-    ) -> None:
+        self, config: Config, envs: Sequence[AnyEnvironment], runtime: Runtime, directory: Path, display: Display, *,
+        resume: bool,
+    ) -> None:  # fmt: skip
         self.config, self.directory, self.display = config, directory, display
-        self.runtime = make_runtime(config, envs)
+        self.runtime = runtime
         self.window = EpisodeWindow(config.env_ids, config.log.window, [env.spec.success_above for env in envs])
         self.checkpoints = Checkpoints(directory / "checkpoints")
+        self.coverage = Coverage(envs[0].spec)
+        self.evaluations = Evaluations(config, envs)
         self.steps = 0
         self.logged = 0  # step of the last line of metrics.jsonl that was due
         self.pending: list[dict[str, np.ndarray]] = []  # metrics of the dispatches since then
@@ -85,7 +97,7 @@ class Run:
         self.compile_seconds = 0.0
         self.solved_at: dict[str, float] | None = None
         self.started = self.compiled = time.monotonic()
-        self.state: RunState = self.runtime.init(config.seed)
+        self.state: Any = self.runtime.init(config.seed)
         if resume:
             self._restore()
         self.start_steps = self.steps
@@ -114,6 +126,8 @@ class Run:
                 self.pending.append(metrics)
                 stopping = self._is_done() or interrupts.received is not None
                 self.display.advance(self.steps, self._row([metrics]))
+                if _crossed(before, self.steps, log.evaluate_every):
+                    self._evaluate()
                 due = _crossed(before, self.steps, log.log_every)
                 if due or stopping:
                     self._log()
@@ -140,6 +154,8 @@ class Run:
             self.compiled = time.monotonic()
             self.compile_seconds = self.compiled - began
         self._check_finite(output)
+        if output.places is not None and len(self.config.env_ids) == 1:
+            self.coverage.add(output.places, self.steps)
         self.window.add(output.episodes.ended, output.episodes.episode_return, output.episodes.length)
         return {name: np.mean(values, axis=0) for name, values in output.metrics.items()}
 
@@ -170,6 +186,8 @@ class Run:
             "steps": self.steps,
             "learner_steps": self.learner_steps,
             **self.window.summary(),
+            **self.evaluations.summary(),
+            **self.coverage.summary(),
             **means,
             "steps_per_second": max(later_steps, 0) / running,
             "elapsed": self.seconds,
@@ -179,6 +197,10 @@ class Run:
             self.display.say(f"solved: success {row['success_rate']:.3f} over the last {self.config.log.window} "
                              f"episodes after {self.steps:,} steps, {self.seconds:.0f} s")  # fmt: skip
         return row
+
+    def _evaluate(self) -> None:
+        said = self.evaluations.run(self.state.learner.acting, self.steps)
+        self.display.say(f"evaluation after {self.steps:,} steps: {said}")
 
     def _log(self) -> None:
         row = self._row(self.pending)
@@ -192,6 +214,8 @@ class Run:
         meta = {
             "seconds": self.seconds,
             "episodes": self.window.to_meta(),
+            "coverage": self.coverage.to_meta(),
+            "evaluations": self.evaluations.to_meta(),
             "solved_at": self.solved_at,
             "logged": self.logged,
             "pending": [{name: value.tolist() for name, value in metrics.items()} for metrics in self.pending],
@@ -199,6 +223,11 @@ class Run:
         summary = self.window.summary()
         score = (summary["success_rate"] or 0.0) + 1e-3 * (summary["return_mean"] or 0.0)
         self.checkpoints.save(self.steps, self.state, meta, score)
+        self._write_coverage()
+
+    def _write_coverage(self) -> None:
+        if self.coverage.rooms:
+            write_atomically(self.directory / "coverage.json", json.dumps(self.coverage.to_meta()) + "\n")
 
     def _restore(self) -> None:
         if not self.checkpoints.steps():
@@ -212,6 +241,8 @@ class Run:
         self.seconds_before = restored.meta["seconds"]
         self.solved_at = restored.meta["solved_at"]
         self.window.load_meta(restored.meta["episodes"])
+        self.coverage.load_meta(restored.meta["coverage"])
+        self.evaluations.load_meta(restored.meta["evaluations"])
         self.logged = restored.meta.get("logged", self.steps)
         self.pending = [
             {name: np.asarray(value, np.float32) for name, value in metrics.items()}
@@ -233,6 +264,8 @@ class Run:
             "compile_seconds": self.compile_seconds,
             "steps_per_second": self.steps / max(self.seconds, 1e-9),
             **self.window.summary(),
+            **self.evaluations.summary(),
+            **self.coverage.summary(),
             "solved_at": self.solved_at,
             "interrupted": signal is not None,
         }
@@ -308,4 +341,4 @@ def first_not_finite(tree: PyTree) -> str | None:
 
 
 def _crossed(before: int, after: int, interval: int) -> bool:
-    return before // interval != after // interval
+    return interval > 0 and before // interval != after // interval

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 
 Array = jax.Array
+AnyArray = Any  # a jax.Array or, of an environment outside jit, a NumPy array
 PyTree = Any
 Device = Any  # jax.Device, which type checkers do not know as a type
 Encoder = Callable[[PyTree], Array]  # a module: observations [n, ...] to embeddings [n, N]
@@ -24,8 +25,8 @@ Encoder = Callable[[PyTree], Array]  # a module: observations [n, ...] to embedd
 class Action(NamedTuple):
     """An action of a hybrid space; a pure discrete or continuous space leaves the other part empty."""
 
-    discrete: Array  # [..., D] int32, one category per component
-    continuous: Array  # [..., C] float32, in the policy's units: [-1, 1] spans the bounds
+    discrete: AnyArray  # [..., D] int32, one category per component
+    continuous: AnyArray  # [..., C] float32, in the policy's units: [-1, 1] spans the bounds
 
 
 class Policy(NamedTuple):
@@ -40,10 +41,10 @@ class TimeStep(NamedTuple):
     """What an environment answers, dm_env style: the reward and discount lead to `observation`."""
 
     observation: PyTree  # [...]
-    reward: Array  # [] 0 at the first observation of an episode
-    discount: Array  # [] 0 at termination, 1 otherwise (also at truncation)
-    is_first: Array  # [] first observation of an episode: resets recurrent state
-    is_last: Array  # [] last observation: the next action is ignored
+    reward: AnyArray  # [] 0 at the first observation of an episode
+    discount: AnyArray  # [] 0 at termination, 1 otherwise (also at truncation)
+    is_first: AnyArray  # [] first observation of an episode: resets recurrent state
+    is_last: AnyArray  # [] last observation: the next action is ignored
 
 
 class Memory(NamedTuple):
@@ -59,12 +60,12 @@ class Trajectory(NamedTuple):
     """A batch of sequences, time-major. Transition t leads from observation t to observation t + 1."""
 
     observation: PyTree  # [T, B, ...]
-    is_first: Array  # [T, B]
+    is_first: AnyArray  # [T, B]
     action: Action  # [T-1, B, ...]
-    reward: Array  # [T-1, B] extrinsic, as the environment gave it
-    discount: Array  # [T-1, B] 0 at termination, 1 otherwise; gamma is the learner's
+    reward: AnyArray  # [T-1, B] extrinsic, as the environment gave it
+    discount: AnyArray  # [T-1, B] 0 at termination, 1 otherwise; gamma is the learner's
     policy: Policy  # [T-1, B, ...] of the target policy, which acted
-    task: Array  # [B] int32
+    task: AnyArray  # [B] int32
     memory: Memory  # [B, ...] before observation 0
 
     @property

@@ -1,6 +1,7 @@
 """Atari games: `atari:montezuma_revenge` and every other game whose ROM comes with ale-py."""
 
 import dataclasses
+import itertools
 import json
 import os
 import subprocess
@@ -18,11 +19,11 @@ from byol_explore.envs.atari_emulator import (
     SCREEN,
     SIZE,
     STEP,
-    AtariSettings,
     Shared,
     action_count,
 )
 from byol_explore.envs.atari_games import HARD_GAMES
+from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.envs.base import ActionSpec, EnvSpec
 from byol_explore.envs.host import Boundaries
 from byol_explore.errors import UserError
@@ -92,7 +93,7 @@ class AtariBatch:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=(descriptor,),
                 env={**os.environ, **single}, start_new_session=True,  # Ctrl-C is for the parent
             )
-            for first, last in zip(bounds[:-1], bounds[1:], strict=True)
+            for first, last in itertools.pairwise(bounds)
         ]  # fmt: skip
 
     def reset(self) -> TimeStep:

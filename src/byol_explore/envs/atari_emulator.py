@@ -10,38 +10,17 @@ import json
 import mmap
 import os
 import sys
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from ale_py import ALEInterface, LoggerMode, roms
 
+from byol_explore.envs.atari_settings import AtariSettings
+
 HEIGHT, WIDTH = 210, 160
 SIZE = 84
 RAM_SIZE = 128
 FULL_ACTION_SET = 18
-
-
-@dataclass(frozen=True)
-class AtariSettings:
-    """Preprocessing; the defaults are those of the paper's kind of agent."""
-
-    action_repeat: int = 4
-    """Frames that an action lasts; rewards of them are added up."""
-    stack: int = 1
-    """Frames in an observation; the agent is recurrent and needs one."""
-    sticky: float = 0.0
-    """Probability that the emulator repeats the last action instead, at every frame (0.25 is usual)."""
-    full_action_set: bool = True
-    """All 18 actions, or only those that do something in the game."""
-    noops: int = 30
-    """An episode begins with a random number of frames without action, up to this many."""
-    max_frames: int = 108_000
-    """Frames after which an episode is cut off."""
-    clip_rewards: bool = False
-    """Rewards to their sign."""
-    life_loss: bool = False
-    """Whether a lost life counts as the end of an episode."""
 
 
 def action_count(game: str, settings: AtariSettings) -> int:
@@ -55,7 +34,7 @@ def _load(game: str, settings: AtariSettings, seed: int) -> ALEInterface:
     ale.setInt("random_seed", seed)
     ale.setFloat("repeat_action_probability", settings.sticky)
     ale.setInt("max_num_frames_per_episode", 0)  # counted here, from the first action on
-    ale.loadROM(roms.get_rom_path(game))
+    ale.loadROM(str(roms.get_rom_path(game)))
     return ale
 
 
@@ -119,6 +98,7 @@ class Emulator:
     def step(self, index: int) -> Answer:
         """An action, repeated; the picture is the maximum of its last two frames, as sprites flicker."""
         action, repeat, reward = self._actions[index], self.settings.action_repeat, 0.0
+        over = limit = False
         for frame in range(repeat):
             reward += self.ale.act(action)
             self.count += 1

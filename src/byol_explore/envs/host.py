@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from byol_explore.envs.base import EnvSpec
+from byol_explore.envs.base import Environment, EnvSpec
 from byol_explore.types import Action, PyTree, TimeStep
 
 
@@ -45,6 +45,9 @@ class HostEnvironment(Protocol):
     def batch(self, num_envs: int, seed: int) -> HostBatch:
         """Start environments; the caller closes them."""
         ...
+
+
+AnyEnvironment = Environment | HostEnvironment
 
 
 class Boundaries:

@@ -2,10 +2,14 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 from xminigrid.registration import make, registered_environments
 
+from byol_explore.envs.atari_games import HARD_GAMES
+from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.envs.base import Environment
+from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.minigrid import MiniGrid
 from byol_explore.envs.probes import PROBES
 from byol_explore.envs.rooms import Rooms
@@ -14,10 +18,16 @@ from byol_explore.errors import UserError
 
 _ROOMS = re.compile(r"rooms-(\d+)")
 MAX_ROOMS = 50
-_registered: dict[str, Callable[[], Environment]] = {}
+_registered: dict[str, Callable[[], Environment | HostEnvironment]] = {}
 
 
-def register_env(name: str, factory: Callable[[], Environment]) -> None:
+def _other_games() -> list[str]:
+    from byol_explore.envs.atari import atari_games
+
+    return [f"atari:{name}" for name in atari_games() if name not in HARD_GAMES]
+
+
+def register_env(name: str, factory: Callable[[], Environment | HostEnvironment]) -> None:
     """Make an environment of your own known by a name, for configurations and run directories to refer to."""
     if "," in name:
         raise UserError(f"environment name {name!r}: a comma separates names")
@@ -31,13 +41,17 @@ def env_families() -> dict[str, list[str]]:
         "MiniGrid": [name for name in registered_environments() if name.startswith("MiniGrid")],
         "XLand-MiniGrid": [name for name in registered_environments() if name.startswith("XLand")],
         "probe": [f"probe:{name}" for name in PROBES],
+        "Atari, hardest to explore (atari:hard10 trains one agent for each)": [f"atari:{name}" for name in HARD_GAMES],
+        "Atari, others": _other_games(),
         **({"registered": list(_registered)} if _registered else {}),
     }
 
 
-def make_envs(names: list[str]) -> list[Environment]:
+def make_envs(names: list[str], atari: AtariSettings | None = None) -> list[Environment] | list[HostEnvironment]:
     """One environment per name, with observations of one shape and actions of one kind."""
-    envs: list[Environment] = [make_env(name) for name in names]
+    envs: list[Any] = [make_env(name, atari) for name in names]
+    if len({isinstance(env, HostEnvironment) for env in envs}) > 1:
+        raise UserError(f"{', '.join(names)}: environments inside and outside jit cannot be learned by one agent")
     grids = [env for env in envs if isinstance(env, MiniGrid)]
     if len(grids) == len(envs):
         view_size = max(env.view_size for env in grids)
@@ -52,10 +66,14 @@ def make_envs(names: list[str]) -> list[Environment]:
     return envs
 
 
-def make_env(name: str) -> Environment:
-    """The environment of that name."""
+def make_env(name: str, atari: AtariSettings | None = None) -> Environment | HostEnvironment:
+    """The environment of that name; settings are those of Atari games."""
     if name in _registered:
         return _registered[name]()
+    if name.startswith("atari:"):
+        from byol_explore.envs.atari import Atari
+
+        return Atari(name.removeprefix("atari:"), atari)
     if match := _ROOMS.fullmatch(name):
         rooms = int(match.group(1))
         if not 2 <= rooms <= MAX_ROOMS:
@@ -67,5 +85,5 @@ def make_env(name: str) -> Environment:
         return MiniGrid(name, *make(name, **settings))
     if name.removeprefix("probe:") in PROBES and name.startswith("probe:"):
         return PROBES[name.removeprefix("probe:")]()
-    examples = "rooms-6, MiniGrid-DoorKey-8x8, XLand-MiniGrid-R1-9x9, probe:corridor"
+    examples = "rooms-6, MiniGrid-DoorKey-8x8, atari:montezuma_revenge, gymnasium:CartPole-v1, probe:corridor"
     raise UserError(f"unknown environment {name!r}; `byol-explore envs` lists them all, for example {examples}")

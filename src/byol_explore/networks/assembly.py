@@ -11,13 +11,15 @@ from byol_explore.config import NetworkConfig
 from byol_explore.envs.base import EnvSpec
 from byol_explore.errors import UserError, unknown
 from byol_explore.networks.cores import CORES, Core, closed_loop, reset_where
-from byol_explore.networks.encoders import AtariEncoder, GridEncoder, HardEightEncoder, VectorEncoder
+from byol_explore.networks.encoders import AtariEncoder, GridEncoder, HardEightEncoder, ImageEncoder, VectorEncoder
 from byol_explore.networks.heads import PolicyHead
 from byol_explore.networks.inputs import ActionInputs, HardEightInputs, Inputs
 from byol_explore.networks.layers import MLP
 from byol_explore.types import Action, Array, Encoder, Memory, PyTree, Trajectory
 
-ENCODERS = ("auto", "grid", "vector", "atari", "hard-eight")
+ENCODERS = ("auto", "grid", "vector", "image", "atari", "hard-eight")
+
+SMALLEST_IMAGE = 32  # pixels; what is smaller and has two channels is a grid of symbols
 
 
 class View(NamedTuple):
@@ -90,16 +92,20 @@ def make_encoder(config: NetworkConfig, spec: EnvSpec, key: Array, size: int | N
     """The encoder that the configuration names, or the one that fits the observations ("auto")."""
     shape: Any = getattr(spec.observation, "shape", None)
     kind, fitting = config.encoder, encoder_for(spec)
+    others = {"image": ["atari", "vector"], "grid": ["vector"]}.get(fitting, [])
     if kind == "auto":
         kind = fitting
-    elif kind in ENCODERS and kind not in (fitting, "vector"):
-        raise UserError(f"network.encoder {kind!r} does not fit the observations of {spec.name!r}: choose {fitting!r}")
+    elif kind in ENCODERS and kind not in (fitting, *others):
+        accepted = " or ".join(repr(name) for name in (fitting, *others))
+        raise UserError(f"network.encoder {kind!r} does not fit the observations of {spec.name!r}: choose {accepted}")
     size = config.embedding_size if size is None else size
     match kind:
         case "grid":
             return GridEncoder(shape, config.encoder_hidden, size, key, width=config.cell_size)
         case "vector":
             return VectorEncoder(math.prod(shape), config.encoder_hidden, size, key)
+        case "image":
+            return ImageEncoder(shape, size, key)
         case "atari":
             return AtariEncoder(shape, size, key)
         case "hard-eight":
@@ -116,7 +122,7 @@ def encoder_for(spec: EnvSpec) -> str:
     if shape is not None and len(shape) == 1:
         return "vector"
     if shape is not None and len(shape) == 3 and dtype == jnp.uint8:
-        return "grid" if shape[2] == 2 else "atari"
+        return "grid" if shape[2] == 2 and max(shape) < SMALLEST_IMAGE else "image"
     raise UserError(f"no encoder fits the observations of {spec.name!r}: {observation}")
 
 

@@ -49,6 +49,44 @@ class VectorEncoder(eqx.Module):
         return self.mlp(observation.reshape(observation.shape[0], -1).astype(jnp.float32))
 
 
+class ImageEncoder(eqx.Module):
+    """Light enough for CPU cores: patches of 6 x 6 pixels, then 2 x 2 of those, each layer one matrix product."""
+
+    patches: Linear
+    groups: Linear
+    norm: LayerNorm
+    linear: Linear
+    padding: tuple[tuple[int, int], ...] = eqx.field(static=True)
+
+    PATCH = 6
+    GROUP = 2
+
+    def __init__(
+        self, shape: tuple[int, int, int], size: int, key: Array, *, widths: tuple[int, int] = (32, 64)
+    ) -> None:
+        first, second, third = jax.random.split(key, 3)
+        step = self.PATCH * self.GROUP
+        height, width = (-(-side // step) for side in shape[:2])
+        self.padding = ((0, 0), (0, height * step - shape[0]), (0, width * step - shape[1]), (0, 0))
+        self.patches = Linear(self.PATCH**2 * shape[2], widths[0], first)
+        self.groups = Linear(self.GROUP**2 * widths[0], widths[1], second)
+        self.norm = LayerNorm(height * width * widths[1])
+        self.linear = Linear(height * width * widths[1], size, third)
+
+    def __call__(self, observation: UInt8[Array, "n H W c"]) -> Float[Array, "n N"]:
+        pixels = _blocks(jnp.pad(observation, self.padding), self.PATCH).astype(jnp.float32) / 255.0
+        x = jax.nn.relu(self.patches(pixels))
+        x = jax.nn.relu(self.groups(_blocks(x, self.GROUP)))
+        return self.linear(self.norm(x.reshape(x.shape[0], -1)))
+
+
+def _blocks(x: Shaped[Array, "n H W c"], size: int) -> Shaped[Array, "n h w features"]:
+    """Squares of pixels that do not overlap, each as one vector."""
+    n, height, width, channels = x.shape
+    x = x.reshape(n, height // size, size, width // size, size, channels)
+    return x.transpose(0, 1, 3, 2, 4, 5).reshape(n, height // size, width // size, -1)
+
+
 class ResidualBlock(eqx.Module):
     """x + conv(relu(conv(relu(x))))."""
 

@@ -6,22 +6,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 
 from byol_explore.agent import act
 from byol_explore.config import Config
 from byol_explore.envs.base import Environment, VectorEnv
 from byol_explore.learner import Learner, LearnerState
 from byol_explore.networks.assembly import Actor
+from byol_explore.runtime.base import AXIS, WHOLE, DispatchOutput, Episodes, share, spread, strongly_typed
 from byol_explore.types import Array, Device, Memory, PyTree, TimeStep, Trajectory
-
-
-class Episodes(NamedTuple):
-    """What happened at each step; entries count where `ended` is true."""
-
-    ended: Array  # [..., E]
-    episode_return: Array  # [..., E]
-    length: Array  # [..., E]
 
 
 class ActorState(NamedTuple):
@@ -40,16 +33,6 @@ class RunState(NamedTuple):
     actor: ActorState
 
 
-class DispatchOutput(NamedTuple):
-    metrics: dict[str, Array]  # [updates, ...]
-    finite: Array  # [updates, quantities]
-    episodes: Episodes  # [rollouts, T-1, E]
-
-
-AXIS = "devices"
-WHOLE = -1
-
-
 class Anakin:
     """The jit runtime: `dispatch` is the one compiled function of a run.
 
@@ -64,20 +47,13 @@ class Anakin:
         self.devices = len(devices)
         self.envs = VectorEnv(envs, config.runtime.num_envs // self.devices)
         self.learner = Learner(config, self.envs.spec, len(envs), AXIS if self.devices > 1 else None)
-        whole, share = (NamedSharding(self.mesh, spec) for spec in (PartitionSpec(), PartitionSpec(AXIS)))
-        self._placement = RunState(whole, share)  # pyright: ignore[reportArgumentType]
+        whole, shared = (NamedSharding(self.mesh, share(axis)) for axis in (WHOLE, 0))
+        self._placement = RunState(whole, shared)  # pyright: ignore[reportArgumentType]
         self.dispatch = jax.jit(self._dispatch, donate_argnums=0, out_shardings=(self._placement, whole))
 
-    def _spread(self, function: Callable[..., Any], inputs: tuple[Any, ...], outputs: tuple[Any, ...], *,
+    def _spread(self, function: Callable[..., Any], inputs: tuple[Any, ...], outputs: Any, *,
                 check: bool) -> Callable[..., Any]:  # fmt: skip
-        """Run on every device with its share: a number is the axis that is shared out, WHOLE that nothing is."""
-        if self.devices == 1:
-            return function
-        specs = [
-            jax.tree.map(lambda axis: PartitionSpec(*([None] * axis), AXIS) if axis >= 0 else PartitionSpec(), tree)
-            for tree in (inputs, outputs)
-        ]
-        return jax.shard_map(function, mesh=self.mesh, in_specs=specs[0], out_specs=specs[1], check_vma=check)
+        return spread(function, self.mesh, inputs, outputs, check=check)
 
     def init(self, seed: int) -> RunState:
         """The state before the first step."""
@@ -87,7 +63,7 @@ class Anakin:
             jax.random.split(env_key, self.devices), jax.random.split(actor_key, self.devices), strict=True
         )]  # fmt: skip
         actor = jax.tree.map(lambda *xs: jnp.concatenate(xs), *shares)
-        state = jax.tree.map(_strongly_typed, RunState(learner, actor))
+        state = jax.tree.map(strongly_typed, RunState(learner, actor))
         return RunState(*map(jax.device_put, state, self._placement))
 
     def _init_actor(self, acting: Actor, env_key: Array, actor_key: Array) -> ActorState:
@@ -117,7 +93,7 @@ class Anakin:
         rounds = self.config.runtime.rollouts_per_dispatch
         state, output = jax.lax.scan(one_round, state, length=rounds)
         metrics, finite = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (output.metrics, output.finite))
-        return jax.tree.map(_strongly_typed, state), DispatchOutput(metrics, finite, output.episodes)
+        return jax.tree.map(strongly_typed, state), DispatchOutput(metrics, finite, output.episodes)
 
     def _act(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Episodes]:
         state, trajectory, episodes = self.rollout(actor, state)
@@ -130,6 +106,8 @@ class Anakin:
 
         learner, (metrics, finite) = jax.lax.scan(update, learner, batches)
         return learner, metrics, finite
+
+    def close(self) -> None: ...
 
     def rollout(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Episodes]:
         """T - 1 steps of all environments; the last observation is the next rollout's first."""
@@ -172,8 +150,3 @@ class Anakin:
         timed = trajectory._replace(task=None, memory=None)
         rest = jax.tree.map(batch_major, (trajectory.task, trajectory.memory))
         return jax.tree.map(time_major, timed)._replace(task=rest[0], memory=rest[1])
-
-
-def _strongly_typed(x: Array) -> Array:
-    """Without JAX's weak types, which come and go between calls and so would cause a second compilation."""
-    return x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(x, x.dtype)

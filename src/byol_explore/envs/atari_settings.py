@@ -1,0 +1,25 @@
+"""The options of Atari games, a part of the configuration."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AtariSettings:
+    """Preprocessing; the defaults are those of the paper's kind of agent."""
+
+    action_repeat: int = 4
+    """Frames that an action lasts; rewards of them are added up."""
+    stack: int = 1
+    """Frames in an observation; the agent is recurrent and needs one."""
+    sticky: float = 0.0
+    """Probability that the emulator repeats the last action instead, at every frame (0.25 is usual)."""
+    full_action_set: bool = True
+    """All 18 actions, or only those that do something in the game."""
+    noops: int = 30
+    """An episode begins with a random number of frames without action, up to this many."""
+    max_frames: int = 108_000
+    """Frames after which an episode is cut off."""
+    clip_rewards: bool = False
+    """Rewards to their sign."""
+    life_loss: bool = False
+    """Whether a lost life counts as the end of an episode."""

@@ -1,0 +1,57 @@
+"""Evaluation while training: fresh episodes of the target policy, and the best mean over training."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from byol_explore.config import Config
+from byol_explore.envs.host import AnyEnvironment
+from byol_explore.evaluation.play import play
+from byol_explore.evaluation.scores import human_normalized
+from byol_explore.networks.assembly import Actor
+
+
+class Evaluations:
+    """The paper's scores: a mean over ten episodes, and its maximum over training."""
+
+    def __init__(self, config: Config, envs: Sequence[AnyEnvironment]) -> None:
+        self.envs, self.episodes, self._seed = envs, config.log.evaluate_episodes, config.seed
+        self.last: dict[str, float] = {}  # mean return by task
+        self.best: dict[str, float] = {}
+
+    def run(self, actor: Actor, steps: int) -> str:
+        """Play every task with sampled actions; a few words about it."""
+        actor = jax.device_put(actor, jax.devices()[0])
+        for index, env in enumerate(self.envs):
+            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self._seed + 1), index), steps % 2**31)
+            score = float(np.mean(play(actor, env, self.episodes, key).episode_return))
+            self.last[env.spec.name] = score
+            self.best[env.spec.name] = max(score, self.best.get(env.spec.name, score))
+        return ", ".join(f"{name} {score:.1f} (best {self.best[name]:.1f})" for name, score in self.last.items())
+
+    def summary(self) -> dict[str, Any]:
+        """For a line of metrics: means over tasks, and each task where there are several."""
+        if not self.last:
+            return {}
+        result: dict[str, Any] = {
+            "evaluation_return": float(np.mean([*self.last.values()])),
+            "evaluation_best": float(np.mean([*self.best.values()])),
+        }
+        percents = [
+            human_normalized(self.best[env.spec.name], env.spec.scores)
+            for env in self.envs
+            if env.spec.scores is not None
+        ]
+        if percents:
+            result["human_normalized_best"] = float(np.mean(percents))
+        if len(self.envs) > 1:
+            result["evaluation"] = {name: {"return": self.last[name], "best": self.best[name]} for name in self.last}
+        return result
+
+    def to_meta(self) -> dict[str, Any]:
+        return {"last": self.last, "best": self.best}
+
+    def load_meta(self, meta: dict[str, Any]) -> None:
+        self.last, self.best = dict(meta["last"]), dict(meta["best"])

@@ -1,0 +1,126 @@
+"""Whole episodes with an actor, in environments inside and outside jit."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from byol_explore.agent import act
+from byol_explore.envs.base import AutoReset, Environment
+from byol_explore.envs.host import AnyEnvironment, HostEnvironment
+from byol_explore.networks.assembly import Actor
+from byol_explore.types import Array
+
+AT_ONCE = 64  # host environments
+_choose = jax.jit(act, static_argnames="greedy")
+
+
+class Results(NamedTuple):
+    episode_return: np.ndarray  # [E]
+    length: np.ndarray  # [E]
+
+
+def play(
+    actor: Actor, env: AnyEnvironment, episodes: int, key: Array, *, greedy: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Results:  # fmt: skip
+    """One whole episode in each of `episodes` environments, so that short episodes count no more than long ones.
+
+    `progress` hears how many have ended, of environments outside jit.
+    """
+    if not isinstance(env, HostEnvironment):
+        return _play_inside(actor, env, episodes, key, greedy)
+    parts: list[Results] = []
+    while (done := sum(len(part.length) for part in parts)) < episodes:
+        key, part_key = jax.random.split(key)
+        count = min(AT_ONCE, episodes - done)
+        parts.append(_play_outside(actor, env, count, part_key, greedy, lambda n, d=done: progress and progress(d + n)))
+    return Results(*(np.concatenate(field) for field in zip(*parts, strict=True)))
+
+
+def _play_outside(
+    actor: Actor, env: HostEnvironment, episodes: int, key: Array, greedy: bool, progress: Callable[[int], Any]
+) -> Results:
+    batch = env.batch(episodes, int(jax.random.bits(key) >> 2))
+    try:
+        timestep, memory = batch.reset(), actor.initial_memory(env.spec, episodes)
+        total, length, done = np.zeros(episodes), np.zeros(episodes, int), np.zeros(episodes, bool)
+        while not np.all(done):
+            key, act_key = jax.random.split(key)
+            memory, _, action = _choose(actor, memory, timestep, act_key, greedy=greedy)
+            timestep = batch.step(jax.device_get(action))
+            total += np.where(done, 0.0, timestep.reward)
+            length += ~done
+            done |= timestep.is_last
+            progress(int(np.sum(done)))
+        return Results(total, length)
+    finally:
+        batch.close()
+
+
+def _play_inside(actor: Actor, env: Environment, episodes: int, key: Array, greedy: bool) -> Results:
+    batch = AutoReset(env, episodes)
+
+    @jax.jit
+    def run(actor: Actor, key: Array) -> tuple[Array, Array]:
+        reset_key, act_key = jax.random.split(key)
+        states, timestep = batch.reset(jax.random.split(reset_key, episodes))
+        memory = actor.initial_memory(env.spec, episodes)
+        totals = (jnp.zeros((episodes,)), jnp.zeros((episodes,), jnp.int32), jnp.zeros((episodes,), bool))
+
+        def step(carry: Any, key: Array) -> tuple[Any, None]:
+            states, timestep, memory, (total, length, done) = carry
+            memory, _, action = act(actor, memory, timestep, key, greedy=greedy)
+            states, timestep = batch.step(states, action)
+            total = jnp.where(done, total, total + timestep.reward)
+            length = jnp.where(done, length, length + 1)
+            return (states, timestep, memory, (total, length, done | timestep.is_last)), None
+
+        carry = (states, timestep, memory, totals)
+        (_, _, _, (total, length, _)), _ = jax.lax.scan(step, carry, jax.random.split(act_key, env.spec.max_steps))
+        return total, length
+
+    return Results(*map(np.asarray, run(actor, key)))
+
+
+def film(actor: Actor, env: AnyEnvironment, key: Array, episodes: int) -> list[np.ndarray]:
+    """Pictures of sampled episodes, one after the other."""
+    if isinstance(env, HostEnvironment):
+        return _film_outside(actor, env, key, episodes)
+    return _film_inside(actor, env, key, episodes)
+
+
+def _film_outside(actor: Actor, env: HostEnvironment, key: Array, episodes: int) -> list[np.ndarray]:
+    batch = env.batch(1, int(jax.random.bits(key) >> 2))
+    try:
+        timestep, memory = batch.reset(), actor.initial_memory(env.spec, 1)
+        frames, ended = [], 0
+        while True:
+            frames.append(batch.render())
+            ended += bool(timestep.is_last[0])
+            if ended == episodes:
+                return frames
+            key, act_key = jax.random.split(key)
+            memory, _, action = _choose(actor, memory, timestep, act_key)
+            timestep = batch.step(jax.device_get(action))
+    finally:
+        batch.close()
+
+
+def _film_inside(actor: Actor, env: Environment, key: Array, episodes: int) -> list[np.ndarray]:
+    batch = AutoReset(env, 1)
+    step = jax.jit(batch.step)
+    reset_key, key = jax.random.split(key)
+    states, timestep = jax.jit(batch.reset)(jax.random.split(reset_key, 1))
+    memory = actor.initial_memory(env.spec, 1)
+    frames, ended = [], 0
+    while True:
+        frames.append(env.render(jax.tree.map(lambda x: x[0], jax.device_get(states.world))))
+        ended += bool(timestep.is_last[0])
+        if ended == episodes:
+            return frames
+        key, act_key = jax.random.split(key)
+        memory, _, action = _choose(actor, memory, timestep, act_key)
+        states, timestep = step(states, action)

@@ -1,0 +1,67 @@
+"""What the two runtimes share: their outputs, and how work is spread over devices."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from byol_explore.learner import Learner
+from byol_explore.types import AnyArray, Array
+
+AXIS = "devices"
+WHOLE = -1
+
+
+class Episodes(NamedTuple):
+    """What happened at each step; entries count where `ended` is true."""
+
+    ended: AnyArray  # [..., E]
+    episode_return: AnyArray  # [..., E]
+    length: AnyArray  # [..., E]
+
+
+class DispatchOutput(NamedTuple):
+    metrics: dict[str, AnyArray]  # [updates, ...]
+    finite: AnyArray  # [updates, quantities]
+    episodes: Episodes  # [rollouts, T-1, E]
+    places: AnyArray | None = None  # [rollouts, T-1, E, P] where the agents went, of environments that know
+
+
+class Runtime(Protocol):
+    """Acting and learning: all that differs between environments inside and outside jit."""
+
+    learner: Learner
+
+    def init(self, seed: int) -> Any:
+        """The state before the first step; `learner` is one of its fields."""
+        ...
+
+    def dispatch(self, state: Any) -> tuple[Any, DispatchOutput]:
+        """`steps_per_dispatch` environment steps and the learning from them."""
+        ...
+
+    def close(self) -> None:
+        """End whatever was started; nothing is dispatched afterwards."""
+        ...
+
+
+def spread(
+    function: Callable[..., Any], mesh: Mesh, inputs: tuple[Any, ...], outputs: Any, *, check: bool
+) -> Callable[..., Any]:
+    """Run on every device with its share: a number is the axis that is shared out, WHOLE that nothing is."""
+    if mesh.size == 1:
+        return function
+    specs = jax.tree.map(share, (inputs, outputs))
+    return jax.shard_map(function, mesh=mesh, in_specs=specs[0], out_specs=specs[1], check_vma=check)
+
+
+def share(axis: int) -> PartitionSpec:
+    """An array whose axis is shared out over the devices."""
+    return PartitionSpec(*([None] * axis), AXIS) if axis >= 0 else PartitionSpec()
+
+
+def strongly_typed(x: Array) -> Array:
+    """Without JAX's weak types, which come and go between calls and so would cause a second compilation."""
+    return x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(x, x.dtype)

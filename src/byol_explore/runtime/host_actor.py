@@ -1,0 +1,98 @@
+"""The acting side of environments outside jit: steps them with the target policy and makes sequences."""
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from byol_explore.agent import act
+from byol_explore.envs.base import EnvSpec
+from byol_explore.envs.host import HostEnvironment, make_batch
+from byol_explore.networks.assembly import Actor
+from byol_explore.runtime.base import Episodes
+from byol_explore.types import Action, Array, Memory, Policy, PyTree, TimeStep, Trajectory
+
+
+class Rollout(NamedTuple):
+    """What an actor pushes: T - 1 steps of its environments, arrays of NumPy."""
+
+    trajectory: Trajectory  # [T, E, ...]
+    episodes: Episodes  # [T-1, E]
+    places: np.ndarray  # [T-1, E, P]
+    pulled_at: int  # learner step at which the parameters were pulled that acted
+    env_seconds: float  # spent on stepping environments
+    act_seconds: float  # on choosing actions
+
+
+@jax.jit
+def _choose(actor: Actor, memory: Memory, timestep: TimeStep, key: Array) -> tuple[Memory, Policy, Action, Array]:
+    key, act_key = jax.random.split(key)
+    return *act(actor, memory, timestep, act_key), key
+
+
+class HostActor:
+    """Owns its environments and the agent's memory of them; parameters come with each call."""
+
+    def __init__(self, envs: Sequence[HostEnvironment], num_envs: int, length: int, key: Array, seed: int) -> None:
+        self.spec: EnvSpec = envs[0].spec
+        self.num_envs, self.length = num_envs, length
+        self.task = np.arange(num_envs, dtype=np.int32) % len(envs)
+        self._batch = make_batch(envs, num_envs, seed)
+        self._key = key
+        self._timestep: TimeStep | None = None
+        self._memory: Memory | None = None
+        self._total = np.zeros(num_envs, np.float32)
+        self._length = np.zeros(num_envs, np.int32)
+
+    def rollout(self, actor: Actor, pulled_at: int = 0) -> Rollout:
+        """T - 1 steps of all environments; the last observation is the next rollout's first."""
+        if self._timestep is None or self._memory is None:
+            self._timestep, self._memory = self._batch.reset(), actor.initial_memory(self.spec, self.num_envs)
+        start = jax.device_get(self._memory)._replace(reward=self._timestep.reward)
+        steps, env_seconds, act_seconds = self.length - 1, 0.0, 0.0
+        observations = jax.tree.map(
+            lambda x: np.empty((self.length, self.num_envs, *x.shape), x.dtype), self.spec.observation
+        )
+        records: list[tuple[PyTree, ...]] = []
+        for t in range(steps):
+            began = time.perf_counter()
+            first = self._observe(observations, t)
+            self._memory, policy, action, self._key = _choose(actor, self._memory, self._timestep, self._key)
+            action = jax.device_get(action)
+            chosen = time.perf_counter()
+            self._timestep = self._batch.step(action)
+            records.append((first, action, policy, *self._answer(self._timestep), self._batch.places()))
+            act_seconds, env_seconds = act_seconds + chosen - began, env_seconds + time.perf_counter() - chosen
+        last = self._observe(observations, steps)
+        firsts, actions, policies, rewards, discounts, ended, totals, lengths, places = zip(*records, strict=True)
+        trajectory = Trajectory(
+            observations, np.stack([*firsts, last]), _stack(actions), np.stack(rewards), np.stack(discounts),
+            _stack(jax.device_get(policies)), task=self.task, memory=start,
+        )  # fmt: skip
+        episodes = Episodes(np.stack(ended), np.stack(totals), np.stack(lengths))
+        return Rollout(trajectory, episodes, np.stack(places), pulled_at, env_seconds, act_seconds)
+
+    def close(self) -> None:
+        self._batch.close()
+
+    def _observe(self, observations: PyTree, t: int) -> np.ndarray:
+        """Keep the current observation as the t-th; whether it is an episode's first."""
+        assert self._timestep is not None
+
+        def keep(kept: np.ndarray, seen: np.ndarray) -> None:
+            kept[t] = seen
+
+        jax.tree.map(keep, observations, self._timestep.observation)
+        return self._timestep.is_first
+
+    def _answer(self, timestep: TimeStep) -> tuple[np.ndarray, ...]:
+        """Reward, discount, and the episodes that ended with their return and length."""
+        self._total = np.where(timestep.is_first, 0.0, self._total + timestep.reward).astype(np.float32)
+        self._length = np.where(timestep.is_first, 0, self._length + 1)
+        return timestep.reward, timestep.discount, timestep.is_last, self._total, self._length
+
+
+def _stack(trees: Sequence[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *xs: np.stack(xs), *trees)
