@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from byol_explore.envs.registry import env_families, make_env, make_envs, register_env
     from byol_explore.errors import DivergenceError, UserError
     from byol_explore.evaluation.episodes import evaluate
+    from byol_explore.hard10 import train_hard10
     from byol_explore.presets import ABLATIONS, PRESETS, make_config
     from byol_explore.training import Summary, load_config, train
 
@@ -31,6 +32,7 @@ __all__ = [
     "make_envs",
     "register_env",
     "train",
+    "train_hard10",
 ]
 
 _HOMES = {
@@ -38,6 +40,7 @@ _HOMES = {
     "envs.registry": ("env_families", "make_env", "make_envs", "register_env"),
     "errors": ("DivergenceError", "UserError"),
     "evaluation.episodes": ("evaluate",),
+    "hard10": ("train_hard10",),
     "presets": ("ABLATIONS", "PRESETS", "make_config"),
     "training": ("Summary", "load_config", "train"),
 }

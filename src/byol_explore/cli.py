@@ -27,6 +27,9 @@ TRAIN_DESCRIPTION = """Train an agent and leave everything in a run directory. F
   byol-explore train --method none                 the same agent without curiosity
   byol-explore train --env MiniGrid-DoorKey-8x8 --seed 3 --run-dir runs/doorkey
   byol-explore train --env rooms-4,rooms-6 --curiosity.mixing 0.1
+  byol-explore train --preset atari-small --regime intrinsic      Montezuma's Revenge by curiosity alone
+  byol-explore train --preset atari --env atari:hard10            ten games, a run each, on accelerators
+  byol-explore train --env gymnasium:Acrobot-v1
   byol-explore train --resume --steps 8000000      go on where the default run stopped
 """
 
@@ -50,8 +53,8 @@ class EvaluateCommand:
 
     run: tyro.conf.Positional[Path]
     """A run directory."""
-    episodes: int = 200
-    """Episodes per task and per way of acting."""
+    episodes: int | None = None
+    """Episodes per task and per way of acting; by default 200, or as in the paper 10 for Atari and Gymnasium."""
     checkpoint: str = "last"
     """last, best, or the step of a checkpoint."""
     seed: int = 0
@@ -68,6 +71,9 @@ def train_command(arguments: Sequence[str]) -> None:
     first = _first_look(arguments)
     default = first.base_config(load_config)
     command = _parse("train", TrainCommand, arguments, default=TrainCommand(default), description=TRAIN_DESCRIPTION)
+    if command.config.env == "atari:hard10":
+        _train_hard10(command)
+        return
     summary = train(command.config, command.run_dir, resume=command.resume, quiet=command.quiet)
     if not command.quiet:
         success = summary["success_rate"]
@@ -75,25 +81,44 @@ def train_command(arguments: Sequence[str]) -> None:
         print(f"done: {summary['steps']:,} steps in {summary['seconds']:.0f} s, {shown}; see {summary.run_dir}")
 
 
+def _train_hard10(command: TrainCommand) -> None:
+    from byol_explore.hard10 import train_hard10
+
+    scores = train_hard10(command.config, command.run_dir, resume=command.resume, quiet=command.quiet)
+    if command.quiet:
+        return
+    table = Table(title="best evaluation of each game")
+    for column in ("game", "score", "human-normalised (%)", "clipped (%)", "rooms found"):
+        table.add_column(column)
+    for game, entry in scores["games"].items():
+        numbers = ("score", "human_normalized", "clipped")
+        shown = ["-" if entry[name] is None else f"{entry[name]:.1f}" for name in numbers]
+        table.add_row(game, *shown, "-" if entry["rooms_found"] is None else str(entry["rooms_found"]))
+    Console().print(table)
+
+
 def evaluate_command(arguments: Sequence[str]) -> None:
     from byol_explore.evaluation.episodes import evaluate
 
     command = _parse("evaluate", EvaluateCommand, arguments)
-    report = evaluate(
-        command.run, episodes=command.episodes, checkpoint=command.checkpoint, seed=command.seed, gif=command.gif
-    )
+    errors = Console(stderr=True)
+    with errors.status("playing") as status:  # only on a terminal
+        report = evaluate(
+            command.run, episodes=command.episodes, checkpoint=command.checkpoint, seed=command.seed,
+            gif=command.gif, progress=lambda what, ended: status.update(f"{what}: {ended} episodes ended"),
+        )  # fmt: skip
     for name in report["damaged_checkpoints"]:
         print(f"skipped a damaged checkpoint: {name}", file=sys.stderr)
     if command.json:
         print(json.dumps(report, indent=2))
         return
     table = Table(title=f"{report['run']} after {report['checkpoint_steps']:,} steps, {report['episodes']} episodes")
-    for column in ("task", "acting", "success (95%)", "return (95%)", "length"):
+    for column in ("task", "acting", "success (95%)", "return (95%)", "length", "human-normalised"):
         table.add_column(column)
     for task, modes in report["tasks"].items():
         for mode, result in modes.items():
             table.add_row(task, mode, _interval(result["success_rate"]), _interval(result["return"]),
-                          f"{result['length_mean']:.1f}")  # fmt: skip
+                          f"{result['length_mean']:.1f}", _percent(result.get("human_normalized")))  # fmt: skip
     Console().print(table)
 
 
@@ -236,6 +261,10 @@ def _unboxed(box: str) -> str:
 
 def _interval(interval: dict[str, float]) -> str:
     return f"{interval['mean']:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}%"
 
 
 def _print_overview() -> None:

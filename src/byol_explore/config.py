@@ -336,4 +336,6 @@ def default_run_dir(config: Config) -> Path:
     variant = config.method if config.ablation == "none" else f"{config.method}-{config.ablation}"
     if config.regime != "mixed":
         variant += f"-{config.regime}"
-    return Path("runs") / config.env.replace(",", "+") / f"{variant}-seed{config.seed}"
+    return (
+        Path("runs") / config.env.replace(",", "+").replace(":", "-").replace("/", "-") / f"{variant}-seed{config.seed}"
+    )

@@ -25,6 +25,7 @@ from byol_explore.interrupts import Interrupts
 from byol_explore.learner import FINITE_ORDER
 from byol_explore.metrics import EpisodeWindow, Writer, check_extras, make_writers
 from byol_explore.report.curves import draw_curves
+from byol_explore.report.pyramid import draw_pyramid
 from byol_explore.runtime.anakin import Anakin
 from byol_explore.runtime.base import DispatchOutput, Runtime
 from byol_explore.runtime.sebulba import Sebulba
@@ -227,7 +228,10 @@ class Run:
 
     def _write_coverage(self) -> None:
         if self.coverage.rooms:
-            write_atomically(self.directory / "coverage.json", json.dumps(self.coverage.to_meta()) + "\n")
+            meta = self.coverage.to_meta()
+            write_atomically(self.directory / "coverage.json", json.dumps(meta) + "\n")
+            if self.config.env == "atari:montezuma_revenge":
+                draw_pyramid(meta, self.directory / "rooms.png")
 
     def _restore(self) -> None:
         if not self.checkpoints.steps():

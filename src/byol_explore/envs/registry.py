@@ -73,6 +73,8 @@ def make_env(name: str, atari: AtariSettings | None = None) -> Environment | Hos
     if name.startswith("atari:"):
         from byol_explore.envs.atari import Atari
 
+        if name == "atari:hard10":
+            raise UserError("atari:hard10 stands for ten runs: train it alone, or name one of its games")
         return Atari(name.removeprefix("atari:"), atari)
     if match := _ROOMS.fullmatch(name):
         rooms = int(match.group(1))
