@@ -24,8 +24,17 @@ from byol_explore.errors import DivergenceError, UserError
 from byol_explore.evaluation.episodes import evaluate
 from byol_explore.interrupts import Interrupts
 from byol_explore.learner import FINITE_ORDER
+from byol_explore.locking import DirectoryLock
 from byol_explore.metrics import read_metrics
-from byol_explore.training import Run, check_resumable, check_run_dir, first_not_finite, load_config, train
+from byol_explore.training import (
+    Run,
+    check_resumable,
+    check_run_dir,
+    first_not_finite,
+    load_config,
+    make_runtime,
+    train,
+)
 from runs import (
     DISPATCH,
     Overflowing,
@@ -465,7 +474,9 @@ def test_parameters_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     """The last update before a checkpoint may break what no loss has been computed from yet."""
     config = tiny(dispatches=1)
     with quickly():
-        one = Run(config, make_envs(config.env_ids), tmp_path / "run", NullDisplay(), resume=False)
+        envs = make_envs(config.env_ids)
+        lock = DirectoryLock(tmp_path / "run")
+        one = Run(config, envs, make_runtime(config, envs), tmp_path / "run", NullDisplay(), lock, resume=False)
     broken = one.state.learner._replace(duals=one.state.learner.duals._replace(temperature=jnp.asarray(jnp.nan)))
     one.state = one.state._replace(learner=broken)
     one.steps = DISPATCH

@@ -23,6 +23,7 @@ from byol_explore.evaluation.coverage import Coverage
 from byol_explore.evaluation.periodic import Evaluations
 from byol_explore.interrupts import Interrupts
 from byol_explore.learner import FINITE_ORDER
+from byol_explore.locking import DirectoryLock
 from byol_explore.metrics import EpisodeWindow, Writer, check_extras, make_writers
 from byol_explore.report.curves import draw_curves
 from byol_explore.report.pyramid import draw_pyramid
@@ -57,11 +58,12 @@ def train(config: Config, run_dir: Path | str | None = None, *, resume: bool = F
     check_extras(config)
     enable_compilation_cache()
     display = make_display(config.total_steps, quiet=quiet)
-    runtime = make_runtime(config, envs)
+    runtime, lock = make_runtime(config, envs), DirectoryLock(directory)
     try:
-        return Run(config, envs, runtime, directory, display, resume=resume).go()
+        return Run(config, envs, runtime, directory, display, lock, resume=resume).go()
     finally:
         runtime.close()
+        lock.release()
         display.close()
 
 
@@ -82,8 +84,8 @@ class Run:
     """One training run from its first or its restored state to its end."""
 
     def __init__(
-        self, config: Config, envs: Sequence[AnyEnvironment], runtime: Runtime, directory: Path, display: Display, *,
-        resume: bool,
+        self, config: Config, envs: Sequence[AnyEnvironment], runtime: Runtime, directory: Path, display: Display,
+        lock: DirectoryLock, *, resume: bool,
     ) -> None:  # fmt: skip
         self.config, self.directory, self.display = config, directory, display
         self.runtime = runtime
@@ -99,6 +101,7 @@ class Run:
         self.solved_at: dict[str, float] | None = None
         self.started = self.compiled = time.monotonic()
         self.state: Any = self.runtime.init(config.seed)
+        lock.acquire()
         if resume:
             self._restore()
         self.start_steps = self.steps
