@@ -56,6 +56,10 @@ def make_env(name: str) -> Environment:
     """The environment of that name."""
     if name in _registered:
         return _registered[name]()
+    if name.startswith("gymnasium:"):
+        from byol_explore.envs.gymnasium import Gymnasium
+
+        return Gymnasium(name.removeprefix("gymnasium:"))
     if match := _ROOMS.fullmatch(name):
         rooms = int(match.group(1))
         if not 2 <= rooms <= MAX_ROOMS:
