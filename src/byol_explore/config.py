@@ -17,9 +17,9 @@ class NetworkConfig:
     """Sizes of the networks."""
 
     encoder: str = "auto"
-    """Observation encoder: grid, vector, atari, hard-eight, or auto for the one that fits."""
+    """Observation encoder: grid, vector, atari, hard-eight, dict, or auto for the one that fits."""
     encoder_hidden: tuple[int, ...] = (128,)
-    """Hidden layers of the grid and vector encoders."""
+    """Hidden layers of the grid and vector encoders, and of the vectors in a dict."""
     cell_size: int = 8
     """Numbers per cell that the grid encoder looks up."""
     embedding_size: int = 64
