@@ -35,6 +35,10 @@ OBSERVATIONS: dict[str, PyTree] = {
         "hand_distance": jax.ShapeDtypeStruct((), jnp.float32),
         "instruction": jax.ShapeDtypeStruct((4,), jnp.int32),
     },
+    "dict": {
+        "rgb": jax.ShapeDtypeStruct((9, 8, 3), jnp.uint8),
+        "arm/joints": jax.ShapeDtypeStruct((5,), jnp.float32),
+    },
 }
 
 # The first environment ends two short episodes, the second starts with an episode, the third stays inside one.

@@ -18,9 +18,9 @@ class NetworkConfig:
     """Sizes of the networks."""
 
     encoder: str = "auto"
-    """Observation encoder: grid, vector, image (light), atari (the paper's), hard-eight, or auto for what fits."""
+    """Observation encoder: grid, vector, image (light), atari (the paper's), hard-eight, dict; auto is what fits."""
     encoder_hidden: tuple[int, ...] = (128,)
-    """Hidden layers of the grid and vector encoders."""
+    """Hidden layers of the grid and vector encoders, and of the vectors in a dict."""
     cell_size: int = 8
     """Numbers per cell that the grid encoder looks up."""
     embedding_size: int = 64

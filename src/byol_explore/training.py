@@ -25,6 +25,7 @@ from byol_explore.interrupts import Interrupts
 from byol_explore.learner import FINITE_ORDER
 from byol_explore.locking import DirectoryLock
 from byol_explore.metrics import EpisodeWindow, Writer, check_extras, make_writers
+from byol_explore.networks.assembly import encoder_for
 from byol_explore.report.curves import draw_curves
 from byol_explore.report.pyramid import draw_pyramid
 from byol_explore.runtime.anakin import Anakin
@@ -120,7 +121,12 @@ class Run:
     def go(self) -> Summary:
         """Dispatch until the steps are done or somebody interrupts."""
         log, per_dispatch = self.config.log, self.config.steps_per_dispatch
-        self.display.say(f"training {self.config.env} with {self.config.method} in {self.directory}")
+        encoder = self.config.network.encoder
+        if encoder == "auto":
+            encoder = encoder_for(self.runtime.learner.spec)
+        self.display.say(
+            f"training {self.config.env} with {self.config.method} in {self.directory} ({encoder} encoder)"
+        )
         with Interrupts() as interrupts:
             stopping = self._is_done()
             while not stopping:

@@ -31,6 +31,7 @@ from byol_explore.agent import act
 from byol_explore.envs.base import EnvSpec
 from byol_explore.errors import UserError
 from byol_explore.networks.assembly import Actor, encoder_for, make_encoder, make_representation
+from byol_explore.networks.dict_encoder import DictEncoder
 from byol_explore.networks.encoders import AtariEncoder, GridEncoder, HardEightEncoder, VectorEncoder
 from byol_explore.networks.inputs import ActionInputs, HardEightInputs
 from byol_explore.types import Memory, TimeStep, Trajectory
@@ -53,6 +54,7 @@ CASES = {
     "grid": ("grid", "discrete", "gru", False),
     "vector, own world": ("vector", "continuous", "lstm", True),
     "hard-eight": ("hard-eight", "hybrid", "lstm", False),
+    "dict": ("dict", "hybrid", "gru", False),
 }
 
 
@@ -194,6 +196,7 @@ def test_initial_memory_is_initial_everywhere() -> None:
         ("vector", "vector", VectorEncoder),
         ("image", "atari", AtariEncoder),
         ("hard-eight", "hard-eight", HardEightEncoder),
+        ("dict", "dict", DictEncoder),
     ],
 )
 def test_the_encoder_fits_the_observations(observation: str, name: str, kind: type) -> None:
@@ -207,17 +210,29 @@ def test_the_encoder_fits_the_observations(observation: str, name: str, kind: ty
     assert jax.eval_shape(wider, frames).shape == (2, 12)
 
 
-@pytest.mark.parametrize(("observation", "kind"), [("image", ActionInputs), ("hard-eight", HardEightInputs)])
+@pytest.mark.parametrize(
+    ("observation", "kind"), [("image", ActionInputs), ("hard-eight", HardEightInputs), ("dict", ActionInputs)]
+)
 def test_inputs_fit_the_observations(observation: str, kind: type) -> None:
     representation = make(lambda key: make_representation(small_network(), make_spec(observation), key))
     assert type(representation.inputs) is kind
+
+
+@pytest.mark.parametrize(
+    ("observation", "encoder"),
+    [("dict", "vector"), ("dict", "hard-eight"), ("hard-eight", "vector"), ("vector", "dict")],
+)
+def test_an_encoder_that_does_not_fit_is_named(observation: str, encoder: str) -> None:
+    network = dataclasses.replace(small_network(), encoder=encoder)
+    with pytest.raises(UserError, match=f"'{encoder}' does not fit the observations of 'test': choose '{observation}'"):
+        make_encoder(network, make_spec(observation), jax.random.key(0))
 
 
 def test_unknown_names_are_the_users_error() -> None:
     spec, network = make_spec(), small_network()
     with pytest.raises(UserError, match=r"'transformer'.*gru, lstm"):
         make_representation(dataclasses.replace(network, core="transformer"), spec, jax.random.key(0))
-    with pytest.raises(UserError, match=r"'eyes'.*grid, vector, atari, hard-eight"):
+    with pytest.raises(UserError, match=r"'eyes'.*grid, vector, atari, hard-eight, dict"):
         make_encoder(dataclasses.replace(network, encoder="eyes"), spec, jax.random.key(0))
     strange = spec._replace(observation=jax.ShapeDtypeStruct((2, 3), jnp.float32))
     with pytest.raises(UserError, match="no encoder fits"):

@@ -43,6 +43,7 @@ def env_families() -> dict[str, list[str]]:
         "probe": [f"probe:{name}" for name in PROBES],
         "Atari, hardest to explore (atari:hard10 trains one agent for each)": [f"atari:{name}" for name in HARD_GAMES],
         "Atari, others": _other_games(),
+        "Gymnasium": ["gymnasium:ID for every registered ID, for example gymnasium:Acrobot-v1"],
         **({"registered": list(_registered)} if _registered else {}),
     }
 
@@ -76,6 +77,12 @@ def make_env(name: str, atari: AtariSettings | None = None) -> Environment | Hos
         if name == "atari:hard10":
             raise UserError("atari:hard10 stands for ten runs: train it alone, or name one of its games")
         return Atari(name.removeprefix("atari:"), atari)
+    if name.startswith("gymnasium:"):
+        from byol_explore.envs.gymnasium import Gymnasium
+
+        if name.startswith("gymnasium:ALE/"):
+            raise UserError(f"{name!r}: Atari games are called atari:<game> here, for example atari:montezuma_revenge")
+        return Gymnasium(name.removeprefix("gymnasium:"))
     if match := _ROOMS.fullmatch(name):
         rooms = int(match.group(1))
         if not 2 <= rooms <= MAX_ROOMS:

@@ -11,13 +11,14 @@ from byol_explore.config import NetworkConfig
 from byol_explore.envs.base import EnvSpec
 from byol_explore.errors import UserError, unknown
 from byol_explore.networks.cores import CORES, Core, closed_loop, reset_where
+from byol_explore.networks.dict_encoder import DictEncoder
 from byol_explore.networks.encoders import AtariEncoder, GridEncoder, HardEightEncoder, ImageEncoder, VectorEncoder
 from byol_explore.networks.heads import PolicyHead
-from byol_explore.networks.inputs import ActionInputs, HardEightInputs, Inputs
+from byol_explore.networks.inputs import HARD_EIGHT_ENTRIES, ActionInputs, HardEightInputs, Inputs
 from byol_explore.networks.layers import MLP
 from byol_explore.types import Action, Array, Encoder, Memory, PyTree, Trajectory
 
-ENCODERS = ("auto", "grid", "vector", "image", "atari", "hard-eight")
+ENCODERS = ("auto", "grid", "vector", "image", "atari", "hard-eight", "dict")
 
 SMALLEST_IMAGE = 32  # pixels; what is smaller and has two channels is a grid of symbols
 
@@ -110,14 +111,16 @@ def make_encoder(config: NetworkConfig, spec: EnvSpec, key: Array, size: int | N
             return AtariEncoder(shape, size, key)
         case "hard-eight":
             return HardEightEncoder(spec.observation["rgb"].shape, size, key)
+        case "dict":
+            return DictEncoder(spec.observation, config.encoder_hidden, size, key, image=ImageEncoder)
     raise unknown("encoder", kind, list(ENCODERS))
 
 
 def encoder_for(spec: EnvSpec) -> str:
     """Name of the encoder that fits an environment's observations."""
     observation = spec.observation
-    if isinstance(observation, dict) and "rgb" in observation:
-        return "hard-eight"
+    if isinstance(observation, dict):
+        return "hard-eight" if observation.keys() >= HARD_EIGHT_ENTRIES else "dict"
     shape, dtype = getattr(observation, "shape", None), getattr(observation, "dtype", None)
     if shape is not None and len(shape) == 1:
         return "vector"
@@ -134,7 +137,7 @@ def make_representation(
     encoder_key, inputs_key, core_key = jax.random.split(key, 3)
     size = config.embedding_size if encoder_size is None else encoder_size
     core = CORES[config.core](config.belief_size, core_key)
-    inputs = HardEightInputs if isinstance(spec.observation, dict) else ActionInputs
+    inputs = HardEightInputs if encoder_for(spec) == "hard-eight" else ActionInputs
     return Representation(
         encoder=make_encoder(config, spec, encoder_key, size),
         inputs=inputs(

@@ -78,6 +78,9 @@ class Instruction(eqx.Module):
         return state.hidden.reshape(*text.shape[:-1], -1)
 
 
+HARD_EIGHT_ENTRIES = frozenset({"rgb", "hand_force", "hand_is_holding", "hand_distance", "instruction"})
+
+
 class HardEightInputs(eqx.Module):
     """Hand force, holding, hand distance and last action (20 numbers each, ReLU), the squashed previous reward
     and the instruction, concatenated with the embedding and projected to 512 (appendix A.2).

@@ -1,0 +1,252 @@
+"""Gymnasium's environments: masks at every boundary, spaces and seeds."""
+
+import itertools
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import SyncVectorEnv
+
+from byol_explore.envs.base import ActionSpec
+from byol_explore.envs.gymnasium import Gymnasium
+from byol_explore.envs.host import HostEnvironment
+from byol_explore.networks.assembly import encoder_for
+from byol_explore.types import Action, TimeStep
+from envs.scripted import SameStep, number, open_batch, registered
+
+
+@pytest.fixture(autouse=True)
+def _scripted() -> Iterator[None]:
+    with registered():
+        yield
+
+
+def random_action(env: Gymnasium, num_envs: int, rng: np.random.Generator) -> Action:
+    spec = env.spec.action
+    discrete = np.asarray([[rng.integers(n) for n in spec.discrete] for _ in range(num_envs)], np.int32)
+    continuous = rng.normal(size=(num_envs, spec.continuous)).astype(np.float32)
+    return Action(discrete.reshape(num_envs, len(spec.discrete)), continuous)
+
+
+def play(env: Gymnasium, num_envs: int, seed: int, steps: int = 30) -> list[TimeStep]:
+    """A stream of random actions, copied: a batch may overwrite its arrays."""
+    rng = np.random.default_rng(0)
+    with open_batch(env, num_envs, seed) as batch:
+        stream = [jax.tree.map(np.copy, batch.reset())]
+        for _ in range(steps):
+            stream.append(jax.tree.map(np.copy, batch.step(random_action(env, num_envs, rng))))
+    return stream
+
+
+def same(first: list[TimeStep], second: list[TimeStep]) -> bool:
+    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+# Episodes
+
+# (episode, step, reward, discount, is_first, is_last), for environments that begin with another kind of episode each.
+STREAMS = {
+    0: [
+        (1, 0, 0, 1, True, False),
+        (1, 1, 11, 1, False, False),
+        (1, 2, 12, 0, False, True),  # terminated
+        (2, 0, 0, 1, True, False),
+        (2, 1, 21, 1, False, False),
+        (2, 2, 22, 1, False, False),
+        (2, 3, 23, 1, False, True),  # truncated
+        (3, 0, 0, 1, True, False),
+        (3, 1, 31, 0, False, True),  # terminated at once
+        (4, 0, 0, 1, True, False),
+    ],
+    1: [
+        (1, 0, 0, 1, True, False),
+        (1, 1, 11, 1, False, False),
+        (1, 2, 12, 1, False, False),
+        (1, 3, 13, 1, False, True),
+        (2, 0, 0, 1, True, False),
+        (2, 1, 21, 0, False, True),
+        (3, 0, 0, 1, True, False),
+        (3, 1, 31, 1, False, False),
+        (3, 2, 32, 0, False, True),
+        (4, 0, 0, 1, True, False),
+    ],
+    2: [
+        (1, 0, 0, 1, True, False),
+        (1, 1, 11, 0, False, True),
+        (2, 0, 0, 1, True, False),
+        (2, 1, 21, 1, False, False),
+        (2, 2, 22, 0, False, True),
+        (3, 0, 0, 1, True, False),
+        (3, 1, 31, 1, False, False),
+        (3, 2, 32, 1, False, False),
+        (3, 3, 33, 1, False, True),
+        (4, 0, 0, 1, True, False),
+    ],
+}
+
+
+def test_every_boundary_is_marked() -> None:
+    """The last observation stays in the stream, and the action after it reaches nobody."""
+    with open_batch(Gymnasium("scripted/Scripted-v0"), 3) as batch:
+        timestep = batch.reset()
+        names = timestep.observation[:, 0].astype(int)
+        assert sorted(names) == [0, 1, 2]
+        for t in range(10):
+            if t > 0:
+                timestep = batch.step(number([10 + t, 20 + t, 30 + t]))
+            for i, who in enumerate(names):
+                episode, step, reward, discount, is_first, is_last = STREAMS[who][t]
+                action = -1 if is_first else 10 * (i + 1) + t
+                np.testing.assert_array_equal(timestep.observation[i], [who, episode, step, action], str((who, t)))
+                assert (timestep.reward[i], timestep.discount[i]) == (reward, discount), (who, t)
+                assert (timestep.is_first[i], timestep.is_last[i]) == (is_first, is_last), (who, t)
+    for array, dtype in zip(timestep, [np.float32, np.float32, np.float32, bool, bool], strict=True):
+        assert array.dtype == dtype
+
+
+def test_a_registered_limit_truncates() -> None:
+    env = Gymnasium("scripted/Limited-v0")
+    assert (env.spec.max_steps, env.spec.success_above) == (2, 1.5)
+    stream = play(env, 2, seed=0, steps=6)
+    assert [step.is_last.tolist() for step in stream] == [[t % 3 == 2] * 2 for t in range(7)]
+    assert [step.is_first.tolist() for step in stream] == [[t % 3 == 0] * 2 for t in range(7)]
+    assert all(step.discount.tolist() == [1, 1] for step in stream)
+    assert [step.reward[0] for step in stream] == [0, 1, 1, 0, 1, 1, 0]
+
+
+def test_a_reset_in_the_middle_begins_other_episodes() -> None:
+    with open_batch(Gymnasium("CartPole-v1"), 2) as batch:
+        first = batch.reset().observation.copy()
+        batch.step(number([0, 1]))
+        again = batch.reset()
+    assert np.all(again.observation != first)
+    assert again.is_first.all()
+    assert not again.is_last.any()
+
+
+def test_the_environments_own_vectorisation_marks_the_same_boundaries() -> None:
+    env = Gymnasium("CartPole-v1", vectorization="vector_entry_point")
+    with open_batch(env, 4) as batch:
+        assert isinstance(batch._vector, CartPoleVectorEnv)
+    stream = play(env, 4, seed=0, steps=80)
+    assert sum(step.is_last.sum() for step in stream) > 4
+    for before, step in itertools.pairwise(stream):
+        np.testing.assert_array_equal(step.is_first, before.is_last)
+        np.testing.assert_array_equal(step.reward, ~step.is_first)
+        np.testing.assert_array_equal(step.discount, ~step.is_last)
+        assert np.all(np.abs(step.observation[step.is_first]) <= 0.05)
+        assert np.all(np.abs(step.observation[step.is_last][:, [0, 2]]).max(axis=1) > 12 * np.pi / 180)
+
+
+def test_another_kind_of_reset_falls_back_to_one_after_the_other() -> None:
+    env = Gymnasium("scripted/SameStep-v0", vectorization="vector_entry_point")
+    with open_batch(env, 2) as batch:
+        assert isinstance(batch._vector, SyncVectorEnv)
+        assert SameStep.closed_count == 2  # one for the spec, one for the batch
+    stream = play(env, 2, seed=0, steps=11)
+    assert sum(step.is_last.sum() for step in stream) >= 2
+
+
+def test_an_environment_that_only_comes_vectorised() -> None:
+    env = Gymnasium("scripted/OnlyVector-v0")
+    assert (env.spec.max_steps, env.spec.action) == (9, ActionSpec((2,)))
+    with open_batch(env, 3) as batch:
+        assert isinstance(batch._vector, CartPoleVectorEnv)
+        assert batch.reset().observation.shape == (3, 4)
+
+
+# Specs
+
+
+@pytest.mark.parametrize(
+    ("env_id", "observation", "action", "max_steps", "success_above", "encoder"),
+    [
+        ("CartPole-v1", (4,), ActionSpec((2,)), 500, 475.0, "vector"),
+        ("FrozenLake-v1", (16,), ActionSpec((4,)), 100, 0.7, "vector"),
+        ("Pendulum-v1", (3,), ActionSpec((), 1), 200, 0.0, "vector"),
+        ("Taxi-v4", (500,), ActionSpec((6,)), 200, 8.0, "vector"),
+        ("Blackjack-v1", {"0": (32,), "1": (11,), "2": (2,)}, ActionSpec((2,)), 100_000, 0.0, "dict"),
+        ("scripted/Robot-v0", {"arm/0": (2,), "eye": (12, 10, 3)}, ActionSpec((3,), 2), 100_000, 0.0, "dict"),
+    ],
+)
+def test_what_is_known_of_an_environment(
+    env_id: str, observation: object, action: ActionSpec, max_steps: int, success_above: float, encoder: str
+) -> None:
+    env = Gymnasium(env_id)
+    spec = env.spec
+    assert spec.name == f"gymnasium:{env_id}"
+    assert jax.tree.map(lambda x: x.shape, spec.observation) == observation
+    assert (spec.action, spec.max_steps, spec.success_above) == (action, max_steps, success_above)
+    assert encoder_for(spec) == encoder
+    stream = play(env, 3, seed=1, steps=8)
+    for step in stream:
+        described = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), step.observation)
+        assert described == spec.observation
+        assert all(len(leaf) == 3 for leaf in jax.tree.leaves(step))
+    assert isinstance(env, HostEnvironment)
+
+
+def test_a_nested_action_reaches_the_environment() -> None:
+    """The arm's parts come before the rest: Gymnasium sorts the names."""
+    with open_batch(Gymnasium("scripted/Robot-v0"), 2) as batch:
+        batch.reset()
+        action = Action(np.asarray([[0], [2]], np.int32), np.asarray([[-1.0, 1.0], [0.0, -0.5]], np.float32))
+        assert batch.step(action).reward.tolist() == [104.0, 303.0]
+
+
+def test_actions_may_be_arrays_of_jax() -> None:
+    with open_batch(Gymnasium("Pendulum-v1"), 2) as batch:
+        batch.reset()
+        action = jax.tree.map(jax.numpy.asarray, Action(np.zeros((2, 0), np.int32), np.ones((2, 1), np.float32)))
+        assert batch.step(action).observation.shape == (2, 3)
+
+
+def test_pendulum_feels_the_whole_torque() -> None:
+    """Bounds of 2 and a gain of 3 per time step of 0.05: the angular velocity differs by 0.6 between the bounds."""
+    velocities = []
+    for torque in (-3.0, -1.0, 1.0, 3.0):
+        with open_batch(Gymnasium("Pendulum-v1"), 1) as batch:
+            batch.reset()
+            step = batch.step(Action(np.zeros((1, 0), np.int32), np.full((1, 1), torque, np.float32)))
+            velocities.append(float(step.observation[0, 2]))
+    assert velocities[0] == velocities[1]
+    assert velocities[2] == velocities[3]
+    assert velocities[2] - velocities[1] == pytest.approx(0.6, abs=1e-5)
+
+
+def test_nobody_knows_where_the_agents_are() -> None:
+    env = Gymnasium("CartPole-v1")
+    assert env.spec.rooms == env.spec.position == ()
+    with open_batch(env, 3) as batch:
+        batch.reset()
+        places = batch.places()
+    assert places.shape == (3, 0)
+    assert np.issubdtype(places.dtype, np.integer)
+
+
+# Seeds
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1", "Pendulum-v1", "Taxi-v4"])
+def test_seeds_are_repeatable(env_id: str) -> None:
+    """Through the ends of episodes, too."""
+    env = Gymnasium(env_id)
+    steps = 210 if env_id in ("Pendulum-v1", "Taxi-v4") else 60
+    stream = play(env, 3, seed=5, steps=steps)
+    assert any(step.is_last.any() for step in stream)
+    assert same(stream, play(Gymnasium(env_id), 3, seed=5, steps=steps))
+    assert not same(stream, play(env, 3, seed=6, steps=steps))
+
+
+def test_environments_differ_also_between_seeds_next_to_each_other() -> None:
+    env = Gymnasium("CartPole-v1")
+    firsts = np.concatenate([play(env, 4, seed=seed, steps=0)[0].observation for seed in (0, 1, 2)])
+    assert len(np.unique(firsts[:, 0])) == 12
+
+
+def test_processes_play_the_same_episodes() -> None:
+    together = play(Gymnasium("Pendulum-v1"), 2, seed=3, steps=205)
+    assert same(together, play(Gymnasium("Pendulum-v1", vectorization="async"), 2, seed=3, steps=205))
