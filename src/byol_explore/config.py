@@ -113,6 +113,9 @@ class OptimizerConfig:
     """For the networks."""
     dual_learning_rate: float = 1e-2
     """For V-MPO's temperature and KL multipliers."""
+    encoder_delay: int = 0
+    """Learner steps before the encoders move. At the start all predictions are wrong in the same way, which pushes
+    all embeddings to one point; short runs on images do not recover from it."""
     b1: float = 0.9
     """Adam's first decay."""
     b2: float = 0.999
