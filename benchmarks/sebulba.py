@@ -1,0 +1,162 @@
+"""Speed of training in environments outside jit against the bare environment, in one run.
+
+python benchmarks/sebulba.py --json sebulba.json
+"""
+
+import dataclasses
+import json
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+import byol_explore
+from byol_explore.checkpoint import write_atomically
+from byol_explore.compilation import enable_compilation_cache
+from byol_explore.config import Config
+from byol_explore.envs.host import HostBatch, HostEnvironment, make_batch
+from byol_explore.evaluation.coverage import Coverage
+from byol_explore.runtime.host_actor import HostActor
+from byol_explore.runtime.sebulba import Sebulba
+from byol_explore.training import make_runtime, resolve_devices
+from byol_explore.types import Action
+
+LOAD = ("learner_wait", "actor_wait", "actor_env", "actor_inference", "policy_lag")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Measure a preset for environments outside jit."""
+
+    preset: str = "atari-small"
+    """Settings to measure."""
+    seconds: float = 20.0
+    """How long to measure each: bare, counting rooms, acting, training."""
+    rounds: int = 4
+    """Bare stepping and acting take turns this often, so that other load hits both alike."""
+    json: Path | None = None
+    """Also write the figures here."""
+
+
+class Bare:
+    """Environments under random actions and nothing else; counts rooms if asked to."""
+
+    def __init__(self, batch: HostBatch, actions: int, coverage: Coverage | None = None) -> None:
+        self._batch, self._actions, self._coverage = batch, actions, coverage
+        self._random = np.random.default_rng(0)
+        self._steps = 0
+        batch.reset()
+
+    def step(self) -> int:
+        choice = self._random.integers(0, self._actions, (self._batch.num_envs, 1)).astype(np.int32)
+        self._batch.step(Action(choice, np.zeros((self._batch.num_envs, 0), np.float32)))
+        if self._coverage is not None:
+            self._coverage.add(self._batch.places()[None], self._steps)
+            self._steps += self._batch.num_envs
+        return self._batch.num_envs
+
+
+class Acting:
+    """The same environments with the agent's actions, without learning."""
+
+    def __init__(self, config: Config, envs: list[HostEnvironment], runtime: Sebulba) -> None:
+        self._parameters = runtime.init(0).learner.acting
+        key = jax.random.key(0)
+        self.actor = HostActor(envs, config.runtime.num_envs, config.runtime.sequence_length, key, seed=1)
+        self._steps = config.steps_per_rollout
+
+    def step(self) -> int:
+        self.actor.rollout(self._parameters)
+        return self._steps
+
+
+def rate(step: Callable[[], int], seconds: float) -> float:
+    """Steps/s of a function that returns how many it did."""
+    steps, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        steps += step()
+    return steps / (time.perf_counter() - began)
+
+
+def take_turns(contestants: dict[str, Callable[[], int]], seconds: float, rounds: int) -> dict[str, float]:
+    """Median steps/s of each; one after the other in every round."""
+    for step in contestants.values():
+        step()  # compiles
+    rates = [{name: rate(step, seconds / rounds) for name, step in contestants.items()} for _ in range(rounds)]
+    return {name: float(np.median([each[name] for each in rates])) for name in contestants}
+
+
+def training(config: Config, runtime: Sebulba, seconds: float) -> dict[str, float]:
+    """Steps/s of acting and learning together, and where the time goes."""
+    state, outputs = runtime.init(0), []
+    state, _ = runtime.dispatch(state)
+    state, _ = runtime.dispatch(state)
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        state, output = runtime.dispatch(state)
+        outputs.append(output.metrics)
+    elapsed = time.perf_counter() - began
+    runtime.close()
+    shares = {name: float(np.mean([np.mean(metrics[name]) for metrics in outputs])) for name in LOAD}
+    return {"training_steps_per_second": len(outputs) * config.steps_per_dispatch / elapsed, **shares}
+
+
+def peak_memory(workers: int) -> int:
+    """Bytes of this process and its workers, each at its largest."""
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return 1024 * (own + workers * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+
+
+def measure(arguments: Arguments) -> dict[str, float]:
+    enable_compilation_cache()
+    config = byol_explore.make_config(arguments.preset).validate()
+    config = resolve_devices(dataclasses.replace(config, log=dataclasses.replace(config.log, evaluate_every=0)))
+    envs = byol_explore.make_envs(config.env_ids, config.atari)
+    runtime = make_runtime(config, envs)
+    assert isinstance(runtime, Sebulba)
+    print(f"training for {arguments.seconds:.0f} s", flush=True)
+    figures = training(config, runtime, arguments.seconds)
+    figures["peak_rss_bytes"] = peak_memory(envs[0].workers)
+    print(f"bare stepping, counting rooms and acting in turns, {3 * arguments.seconds:.0f} s", flush=True)
+    actions = envs[0].spec.action.discrete[0]
+    batch = make_batch(envs, config.runtime.num_envs, 0)
+    acting = Acting(config, envs, runtime)
+    contestants = {
+        "bare": Bare(batch, actions).step,
+        "rooms": Bare(batch, actions, Coverage(envs[0].spec)).step,
+        "acting": acting.step,
+    }
+    rates = take_turns(contestants, arguments.seconds, arguments.rounds)
+    batch.close()
+    acting.actor.close()
+    return {
+        "bare_steps_per_second": rates["bare"],
+        "acting_steps_per_second": rates["acting"],
+        "acting_over_bare": rates["acting"] / rates["bare"],
+        "counting_rooms_over_bare": rates["rooms"] / rates["bare"],
+        **figures,
+        "training_over_bare": figures["training_steps_per_second"] / rates["bare"],
+    }
+
+
+def main(arguments: Arguments) -> None:
+    figures = measure(arguments)
+    table = Table(title=f"environments outside jit, preset {arguments.preset}")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}")
+    Console().print(table)
+    if arguments.json is not None:
+        write_atomically(arguments.json, json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Arguments))
