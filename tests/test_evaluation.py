@@ -17,7 +17,9 @@ from byol_explore.config import Config
 from byol_explore.envs.registry import make_env
 from byol_explore.errors import UserError
 from byol_explore.evaluation import episodes as evaluation
-from byol_explore.evaluation.episodes import Results, evaluate, film, run_episodes, save_gif
+from byol_explore.evaluation.episodes import evaluate, save_gif
+from byol_explore.evaluation.play import Results, film
+from byol_explore.evaluation.play import play as play_episodes
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
 from byol_explore.networks.assembly import Actor
 from byol_explore.training import write_config
@@ -75,7 +77,7 @@ def actor_that_says(env: str, *logits: float) -> Actor:
 
 def play(env: str, actor: Actor, *, greedy: bool, episodes: int) -> Results:
     with quickly():
-        return run_episodes(actor, make_env(env), episodes, jax.random.key(0), greedy)
+        return play_episodes(actor, make_env(env), episodes, jax.random.key(0), greedy=greedy)
 
 
 def test_greedy_takes_the_likelier_action_and_sampling_both() -> None:
@@ -152,12 +154,12 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Actor, int, bool, Any]
     """What was played, instead of playing; of four episodes three succeed when greedy, one when sampled."""
     calls = []
 
-    def pretend(actor: Actor, env: Any, episodes: int, key: Any, greedy: bool) -> Results:
+    def pretend(actor: Actor, env: Any, episodes: int, key: Any, *, greedy: bool, progress: Any) -> Results:
         calls.append((actor, episodes, greedy, jax.random.key_data(key).tolist()))
         wins = 3 if greedy else 1
         return Results(np.where(np.arange(4) < wins, 1.0, -1.0), np.asarray([6, 6, 3, 3]))
 
-    monkeypatch.setattr(evaluation, "run_episodes", pretend)
+    monkeypatch.setattr(evaluation, "play", pretend)
     return calls
 
 
