@@ -188,3 +188,10 @@ def test_workers_end_with_their_parent() -> None:
         for pid in workers:
             os.kill(pid, signal.SIGKILL)
         raise
+
+
+def test_a_worker_starts_without_jax() -> None:
+    """Which would take it seconds, and a good part of the memory."""
+    script = "import byol_explore.envs.atari_emulator, sys; print('jax' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=PATIENCE)
+    assert run.stdout.split() == [b"False"]
