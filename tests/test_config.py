@@ -12,6 +12,7 @@ from byol_explore.config import (
     AgentConfig,
     Config,
     CuriosityConfig,
+    LogConfig,
     NetworkConfig,
     OptimizerConfig,
     RuntimeConfig,
@@ -19,6 +20,7 @@ from byol_explore.config import (
     from_dict,
     to_dict,
 )
+from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.errors import UserError
 from byol_explore.presets import ABLATIONS, PRESETS, make_config
 
@@ -36,6 +38,7 @@ def changed(**changes: Any) -> Config:
         Config(),
         small_config("rnd", core="lstm", prioritize=True, share=False, embedding_size=7),
         changed(network=NetworkConfig(policy_hidden=()), env="rooms-3,rooms-4", stop_at_success=0.5, seed=9),
+        changed(atari=AtariSettings(stack=4, sticky=0.25, life_loss=True), runtime=RuntimeConfig(deterministic=True)),
         *(preset.config for preset in PRESETS.values()),
     ],
 )
@@ -135,6 +138,18 @@ def test_runs_are_named_after_what_they_are(changes: dict[str, Any], expected: s
         (changed(steps=0), ["steps is 0", "positive"]),
         (changed(seed=-1), ["seed is -1", "negative"]),
         (changed(stop_at_success=1.5), ["stop_at_success is 1.5", "between 0 and 1"]),
+        (changed(runtime=RuntimeConfig(actors=0)), ["runtime.actors is 0", "positive"]),
+        (changed(runtime=RuntimeConfig(queue_size=0)), ["runtime.queue_size is 0", "positive"]),
+        (changed(runtime=RuntimeConfig(actor_devices=-1)), ["runtime.actor_devices is -1", "negative"]),
+        (changed(runtime=RuntimeConfig(num_envs=48, actors=2)), ["actors 2", "48 environments", "multiple of 32"]),
+        (changed(runtime=RuntimeConfig(num_envs=32, actors=4)), ["actors 4", "batches of 16", "multiple of 64"]),
+        (changed(log=LogConfig(evaluate_every=-1)), ["log.evaluate_every is -1", "negative"]),
+        (changed(log=LogConfig(evaluate_episodes=0)), ["log.evaluate_episodes is 0", "positive"]),
+        (changed(atari=AtariSettings(action_repeat=0)), ["atari.action_repeat is 0", "positive"]),
+        (changed(atari=AtariSettings(stack=0)), ["atari.stack is 0", "positive"]),
+        (changed(atari=AtariSettings(max_frames=0)), ["atari.max_frames is 0", "positive"]),
+        (changed(atari=AtariSettings(noops=-1)), ["atari.noops is -1", "negative"]),
+        (changed(atari=AtariSettings(sticky=1.25)), ["atari.sticky is 1.25", "between 0 and 1"]),
     ],
 )
 def test_wrong_values_are_named_with_what_is_right(config: Config, parts: list[str]) -> None:
@@ -156,6 +171,9 @@ def test_wrong_values_are_named_with_what_is_right(config: Config, parts: list[s
         changed(optimizer=OptimizerConfig(dual_learning_rate=0.0)),
         changed(runtime=RuntimeConfig(num_envs=8, batch_size=8)),
         changed(env="rooms-3,rooms-4"),
+        changed(runtime=RuntimeConfig(num_envs=64, batch_size=16, actors=4)),
+        changed(log=LogConfig(evaluate_every=0, evaluate_episodes=1)),
+        changed(atari=AtariSettings(noops=0, sticky=1.0, action_repeat=1, stack=1, max_frames=1)),
     ],
 )
 def test_values_at_the_edge_are_fine(config: Config) -> None:

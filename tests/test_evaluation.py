@@ -4,23 +4,24 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 
-from builders import leaves_with_names, small_actor
-from byol_explore.checkpoint import Checkpoints
+from builders import leaves_with_names
+from byol_explore.checkpoint import Checkpoints, Restored
 from byol_explore.config import Config
 from byol_explore.envs.registry import make_env
 from byol_explore.errors import UserError
 from byol_explore.evaluation import episodes as evaluation
-from byol_explore.evaluation.episodes import Results, evaluate, film, run_episodes, save_gif
+from byol_explore.evaluation.episodes import evaluate, save_gif
+from byol_explore.evaluation.play import Results, film
+from byol_explore.evaluation.play import play as play_episodes
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
 from byol_explore.networks.assembly import Actor
 from byol_explore.training import write_config
+from hosts import Scripted, indifferent
 from runs import damage, largest_file, quickly, shared_runtime, tiny
 
 # Intervals
@@ -68,14 +69,12 @@ def test_a_bootstrap_of_many_is_the_normal_interval() -> None:
 
 
 def actor_that_says(env: str, *logits: float) -> Actor:
-    """Whatever it sees, its policy has these logits."""
-    silent = jax.tree.map(jnp.zeros_like, small_actor(make_env(env).spec))
-    return eqx.tree_at(lambda actor: actor.policy.mlp.layers[-1].bias, silent, jnp.asarray(logits))
+    return indifferent(make_env(env), *logits)
 
 
 def play(env: str, actor: Actor, *, greedy: bool, episodes: int) -> Results:
     with quickly():
-        return run_episodes(actor, make_env(env), episodes, jax.random.key(0), greedy)
+        return play_episodes(actor, make_env(env), episodes, jax.random.key(0), greedy=greedy)
 
 
 def test_greedy_takes_the_likelier_action_and_sampling_both() -> None:
@@ -152,12 +151,12 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Actor, int, bool, Any]
     """What was played, instead of playing; of four episodes three succeed when greedy, one when sampled."""
     calls = []
 
-    def pretend(actor: Actor, env: Any, episodes: int, key: Any, greedy: bool) -> Results:
+    def pretend(actor: Actor, env: Any, episodes: int, key: Any, *, greedy: bool, progress: Any) -> Results:
         calls.append((actor, episodes, greedy, jax.random.key_data(key).tolist()))
         wins = 3 if greedy else 1
         return Results(np.where(np.arange(4) < wins, 1.0, -1.0), np.asarray([6, 6, 3, 3]))
 
-    monkeypatch.setattr(evaluation, "run_episodes", pretend)
+    monkeypatch.setattr(evaluation, "play", pretend)
     return calls
 
 
@@ -190,6 +189,30 @@ def test_a_report_has_both_ways_of_acting_with_intervals(directory: Path, played
     assert [(episodes, greedy) for _, episodes, greedy, _ in played] == [(4, True), (4, False)]
     evaluate(directory, episodes=4, seed=6)
     assert played[0][3] != played[2][3], "another seed plays other episodes"
+
+
+def test_two_hundred_episodes_inside_jit_ten_outside(
+    directory: Path, played: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert evaluate(directory)["episodes"] == 200
+    monkeypatch.setattr(evaluation, "make_envs", lambda names, atari: [Scripted()])
+    monkeypatch.setattr(evaluation, "_restore", lambda *_: Restored(None, {"step": 10}, []))
+    assert evaluate(directory)["episodes"] == 10
+    assert [episodes for _, episodes, *_ in played] == [200, 200, 10, 10]
+
+
+def test_scores_of_humans_and_progress_are_told(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environments outside jit, really played: always action 1, in episodes of 1, 2, 3 and 1 steps."""
+    env, heard = Scripted(scores=(1.0, 2.0)), []
+    actor = indifferent(env, 0.0, 50.0)
+    monkeypatch.setattr(evaluation, "make_envs", lambda names, atari: [env])
+    monkeypatch.setattr(evaluation, "_restore", lambda *_: Restored(actor, {"step": 10}, []))
+    report = evaluate(directory, episodes=4, progress=lambda what, count: heard.append((what, count)))
+    for mode in ("greedy", "sampled"):
+        result = report["tasks"]["scripted"][mode]
+        assert (result["return"]["mean"], result["length_mean"]) == (1.75, 1.75)
+        assert result["human_normalized"] == pytest.approx(75.0)
+        assert [count for what, count in heard if what == f"scripted, {mode}"] == [2, 3, 4]
 
 
 def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path, directory: Path, played: list[Any]) -> None:

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from byol_explore.envs.atari_games import HARD_GAMES
 from byol_explore.envs.base import VectorEnv
 from byol_explore.envs.registry import env_families, make_env, make_envs
 from byol_explore.errors import UserError
@@ -26,11 +27,14 @@ def test_number_of_rooms_has_limits(name: str) -> None:
 
 def test_families_list_what_can_be_made() -> None:
     families = env_families()
-    assert set(families) == {"rooms", "MiniGrid", "XLand-MiniGrid", "probe"}
+    atari = [family for family in families if family.startswith("Atari")]
+    assert set(families) == {"rooms", "MiniGrid", "XLand-MiniGrid", "probe", "Gymnasium", *atari}
+    assert families[atari[0]] == [f"atari:{game}" for game in HARD_GAMES]
     assert all(families.values())
-    names = [name for family, members in families.items() if family != "rooms" for name in members]
+    names = [name for family, members in families.items() if family not in ("rooms", "Gymnasium") for name in members]
     assert len(names) == len(set(names)) > 50
-    for name in ("rooms-2", "rooms-50", families["MiniGrid"][0], families["XLand-MiniGrid"][0], *families["probe"]):
+    for name in ("rooms-2", "rooms-50", families["MiniGrid"][0], families["XLand-MiniGrid"][0], *families["probe"],
+                 *(families[family][-1] for family in atari)):  # fmt: skip
         assert make_env(name).spec.name == name
 
 

@@ -32,7 +32,7 @@ from byol_explore.envs.base import EnvSpec
 from byol_explore.errors import UserError
 from byol_explore.networks.assembly import Actor, encoder_for, make_encoder, make_representation
 from byol_explore.networks.dict_encoder import DictEncoder
-from byol_explore.networks.encoders import AtariEncoder, GridEncoder, HardEightEncoder, VectorEncoder
+from byol_explore.networks.encoders import AtariEncoder, GridEncoder, HardEightEncoder, ImageEncoder, VectorEncoder
 from byol_explore.networks.inputs import ActionInputs, HardEightInputs
 from byol_explore.types import Memory, TimeStep, Trajectory
 
@@ -194,7 +194,7 @@ def test_initial_memory_is_initial_everywhere() -> None:
     [
         ("grid", "grid", GridEncoder),
         ("vector", "vector", VectorEncoder),
-        ("image", "atari", AtariEncoder),
+        ("image", "image", ImageEncoder),
         ("hard-eight", "hard-eight", HardEightEncoder),
         ("dict", "dict", DictEncoder),
     ],
@@ -228,11 +228,27 @@ def test_an_encoder_that_does_not_fit_is_named(observation: str, encoder: str) -
         make_encoder(network, make_spec(observation), jax.random.key(0))
 
 
+@pytest.mark.parametrize(("name", "kind"), [("atari", AtariEncoder), ("vector", VectorEncoder)])
+def test_an_image_may_have_another_encoder_than_the_light_one(name: str, kind: type) -> None:
+    """The paper's has to be asked for."""
+    network = dataclasses.replace(small_network(), encoder=name)
+    assert type(make(lambda key: make_encoder(network, make_spec("image"), key))) is kind
+
+
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [((7, 7, 2), "grid"), ((84, 84, 2), "image"), ((84, 84, 1), "image"), ((9, 7, 3), "image"), ((32, 5, 2), "image")],
+)
+def test_two_channels_are_a_grid_unless_it_is_large(shape: tuple[int, ...], name: str) -> None:
+    """Two stacked frames of Atari are no grid of symbols."""
+    assert encoder_for(make_spec()._replace(observation=jax.ShapeDtypeStruct(shape, jnp.uint8))) == name
+
+
 def test_unknown_names_are_the_users_error() -> None:
     spec, network = make_spec(), small_network()
     with pytest.raises(UserError, match=r"'transformer'.*gru, lstm"):
         make_representation(dataclasses.replace(network, core="transformer"), spec, jax.random.key(0))
-    with pytest.raises(UserError, match=r"'eyes'.*grid, vector, atari, hard-eight, dict"):
+    with pytest.raises(UserError, match=r"'eyes'.*grid, vector, image, atari, hard-eight, dict"):
         make_encoder(dataclasses.replace(network, encoder="eyes"), spec, jax.random.key(0))
     strange = spec._replace(observation=jax.ShapeDtypeStruct((2, 3), jnp.float32))
     with pytest.raises(UserError, match="no encoder fits"):

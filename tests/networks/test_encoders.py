@@ -20,6 +20,7 @@ from byol_explore.networks.encoders import (
     AtariEncoder,
     GridEncoder,
     HardEightEncoder,
+    ImageEncoder,
     ResidualUnit,
     ResNet,
     VectorEncoder,
@@ -124,6 +125,41 @@ def test_hard_eight_encoder_equals_numpy() -> None:
         hidden = numpy_linear(encoder.hidden, numpy_resnet(encoder.resnet, frames[index]))
         expected = numpy_linear(encoder.linear, np.maximum(numpy_norm(encoder.norm, hidden), 0.0))
         np.testing.assert_allclose(out[index], expected, rtol=1e-3, atol=1e-4)
+
+
+def slow_image(encoder: ImageEncoder, image: np.ndarray) -> np.ndarray:
+    """One image: zeros on the right and below until squares of 12 fit, then square by square."""
+    height, width = (-(-side // 12) for side in image.shape[:2])
+    padded = np.zeros((height * 12, width * 12, image.shape[2]))
+    padded[: image.shape[0], : image.shape[1]] = image / 255.0
+    squares = []
+    for top, left in np.ndindex(height, width):
+        square = padded[12 * top : 12 * top + 12, 12 * left : 12 * left + 12]
+        patches = [square[6 * y : 6 * y + 6, 6 * x : 6 * x + 6].reshape(-1) for y in range(2) for x in range(2)]
+        inner = [np.maximum(numpy_linear(encoder.patches, patch), 0.0) for patch in patches]
+        squares.append(np.maximum(numpy_linear(encoder.groups, np.concatenate(inner)), 0.0))
+    return numpy_linear(encoder.linear, numpy_norm(encoder.norm, np.concatenate(squares)))
+
+
+@pytest.mark.parametrize("shape", [(24, 36, 1), (25, 12, 3), (13, 23, 2), (5, 7, 1)])
+def test_image_encoder_equals_numpy(shape: tuple[int, int, int]) -> None:
+    """Images of whole squares of 12 pixels, and those that need a border."""
+    encoder = make(lambda key: ImageEncoder(shape, 8, key, widths=(5, 6)))
+    frames = bytes_image(2, *shape)
+    out = np.asarray(call(encoder, frames))
+    assert out.shape == (2, 8)
+    for index in range(2):
+        np.testing.assert_allclose(out[index], slow_image(encoder, frames[index]), rtol=1e-3, atol=1e-4)
+
+
+def test_image_encoder_of_atari_needs_no_border() -> None:
+    """84 x 84 pixels are 7 x 7 squares of 12."""
+    encoder = jax.eval_shape(lambda key: ImageEncoder((84, 84, 1), 128, key), jax.random.key(0))
+    assert encoder.padding == ((0, 0), (0, 0), (0, 0), (0, 0))
+    features = 7 * 7 * 64
+    linears = (36 * 32 + 32) + (4 * 32 * 64 + 64) + (features * 128 + 128)
+    assert parameter_count(encoder) == linears + 2 * features
+    assert shapes(encoder, jax.ShapeDtypeStruct((5, 84, 84, 1), np.uint8)) == (5, 128)
 
 
 def test_grid_encoder_equals_two_one_hot_products() -> None:

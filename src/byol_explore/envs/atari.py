@@ -86,15 +86,20 @@ class AtariBatch:
             "num_envs": num_envs, "seed": seed % 2**30,
         }  # fmt: skip
         single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        self._workers = [
-            subprocess.Popen(
-                [sys.executable, "-m", "byol_explore.envs.atari_emulator",
-                 json.dumps({**order, "first": first, "last": last})],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=(descriptor,),
-                env={**os.environ, **single}, start_new_session=True,  # Ctrl-C is for the parent
-            )
-            for first, last in itertools.pairwise(bounds)
-        ]  # fmt: skip
+        self._workers: list[subprocess.Popen[bytes]] = []
+        try:
+            for first, last in itertools.pairwise(bounds):
+                self._workers.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", "byol_explore.envs.atari_emulator",
+                         json.dumps({**order, "first": first, "last": last})],
+                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=(descriptor,),
+                        env={**os.environ, **single}, start_new_session=True,  # Ctrl-C is for the parent
+                    )
+                )  # fmt: skip
+        except BaseException:
+            self.close()
+            raise
 
     def reset(self) -> TimeStep:
         self._all_obey(RESET)
