@@ -317,7 +317,7 @@ def test_training_prints_plain_lines(capsys: pytest.CaptureFixture[str], tmp_pat
         code, out, err = call(capsys, "train", *arguments(config), "--run-dir", tmp_path / "run")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == f"training probe:memory with byol-explore in {tmp_path / 'run'}"
+    assert lines[0] == f"training probe:memory with byol-explore in {tmp_path / 'run'} (vector encoder)"
     assert lines[1].startswith(" 50% ")
     assert lines[1].endswith("eta -")
     assert lines[2].startswith("100% ")
@@ -368,7 +368,9 @@ def test_evaluating_prints_a_table(
     )
     code, out, err = call(capsys, "evaluate", directory, "--checkpoint", "best", "--seed", "4")
     assert code == 0
-    assert calls == [((directory,), {"episodes": 200, "checkpoint": "best", "seed": 4, "gif": None})]
+    ((words, options),) = calls
+    assert callable(options.pop("progress"))
+    assert (words, options) == ((directory,), {"episodes": None, "checkpoint": "best", "seed": 4, "gif": None})
     assert err == "skipped a damaged checkpoint: step_7 (torn)\n"
     assert "r after 1,234 steps, 9 episodes" in out
     for word in ("maze", "greedy", "sampled", "0.500 [0.250, 0.750]", "12.0"):
