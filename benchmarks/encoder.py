@@ -66,10 +66,8 @@ class TorchUnit(nn.Module):
     def forward(self, x: Any) -> Any:
         x = self.conv(x)
         height, width = x.shape[2:]
-        if height % 2 or width % 2:  # same padding is on both sides of an odd axis, and after an even one
-            pooled = functional.max_pool2d(x, 3, stride=2, padding=(height % 2, width % 2), ceil_mode=True)
-        else:
-            pooled = functional.max_pool2d(x, 3, stride=2, ceil_mode=True)
+        # Same padding is on both sides of an odd axis; after an even one it is the last window that is cut short.
+        pooled = functional.max_pool2d(x, 3, stride=2, padding=(height % 2, width % 2), ceil_mode=True)
         return self.norm(self.blocks(pooled))
 
     def load(self, unit: ResidualUnit) -> None:

@@ -13,7 +13,7 @@ from byol_explore.networks import cpu
 from byol_explore.networks.encoders import AtariEncoder, ResNet
 from byol_explore.networks.layers import Conv, max_pool
 
-SIZES = [(21, 21), (11, 11), (7, 5), (6, 8), (1, 2)]
+SIZES = [(21, 21), (7, 5), (6, 8), (1, 2)]
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -63,8 +63,10 @@ def test_the_two_paths_are_two_programs() -> None:
     assert cpu.chosen()
 
 
-@pytest.mark.parametrize(("height", "width"), SIZES)
-@pytest.mark.parametrize(("inputs", "outputs"), [(1, 16), (3, 4), (16, 8), (8, 32)])
+@pytest.mark.parametrize(
+    ("height", "width", "inputs", "outputs"),
+    [(21, 21, 1, 16), (6, 7, 3, 4), (11, 11, 16, 8), (7, 5, 8, 32), (1, 2, 8, 8), (2, 1, 1, 4)],
+)
 def test_conv(height: int, width: int, inputs: int, outputs: int) -> None:
     conv = Conv(inputs, outputs, jax.random.key(0))
     assert_equal_to_plain(lambda conv, x: conv(x), conv, normal(3, height, width, inputs))
@@ -92,7 +94,7 @@ def test_max_pool_keeps_a_nan() -> None:
         np.testing.assert_array_equal(np.isnan(max_pool(broken)), np.isnan(traced_plainly(max_pool)(broken)))
 
 
-@pytest.mark.parametrize("count", [1, 8, 9, 19])
+@pytest.mark.parametrize("count", [8, 19])
 def test_resnet_in_chunks_that_do_not_divide_the_batch(count: int) -> None:
     resnet = ResNet(3, jax.random.key(0), normalize=False, widths=(8, 8))
     images = frames(count, 7, 5, 3)
