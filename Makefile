@@ -7,7 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: train test test-slow lint types benchmark clean
+.PHONY: train test test-slow lint types benchmark benchmark-encoder clean
 
 train: .venv/installed
 	$(BIN)/byol-explore train $(ARGS)
@@ -27,6 +27,10 @@ types: .venv/installed-test
 
 benchmark: .venv/installed
 	$(BIN)/python benchmarks/throughput.py $(ARGS)
+
+benchmark-encoder: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python benchmarks/encoder.py $(ARGS)
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

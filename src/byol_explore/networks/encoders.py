@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped, UInt8
 
+from byol_explore.networks import cpu
 from byol_explore.networks.layers import MLP, Conv, GroupNorm, LayerNorm, Linear, max_pool, truncated_normal
 
 
@@ -134,6 +135,9 @@ class ResNet(eqx.Module):
         )
 
     def __call__(self, image: UInt8[Array, "n H W c"]) -> Float[Array, "n features"]:
+        return cpu.in_chunks(ResNet._of_chunk, self, image) if cpu.chosen() else self._of_chunk(image)
+
+    def _of_chunk(self, image: UInt8[Array, "n H W c"]) -> Float[Array, "n features"]:
         x = image.astype(jnp.float32) / 255.0
         for unit in self.units:
             x = unit(x)

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from byol_explore.networks import cpu
+
 Activation = Callable[[Array], Array]
 
 
@@ -91,12 +93,16 @@ class Conv(eqx.Module):
         self.bias = jnp.zeros((outputs,))
 
     def __call__(self, x: Float[Array, "batch H W inputs"]) -> Float[Array, "batch H W outputs"]:
+        if cpu.chosen():
+            return cpu.conv(x, self.weight) + self.bias
         dims = ("NHWC", "HWIO", "NHWC")
         return jax.lax.conv_general_dilated(x, self.weight, (1, 1), "SAME", dimension_numbers=dims) + self.bias
 
 
 def max_pool(x: Float[Array, "batch H W channels"]) -> Float[Array, "batch h w channels"]:
     """3 x 3 maximum with stride 2, same padding."""
+    if cpu.chosen():
+        return cpu.max_pool(x)
     return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
 
 

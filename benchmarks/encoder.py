@@ -1,0 +1,201 @@
+"""Speed of the paper's Atari encoder: ours against plain JAX and against PyTorch, in one run.
+
+pip install torch==2.13.0
+python benchmarks/encoder.py --json encoder.json
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from flops import count_flops
+from rich.console import Console
+from rich.table import Table
+
+from byol_explore.checkpoint import write_atomically
+from byol_explore.networks import cpu
+from byol_explore.networks.encoders import AtariEncoder, ResidualUnit
+
+try:
+    import torch
+    from torch import nn
+    from torch.nn import functional
+except ImportError:
+    sys.exit("this benchmark compares with PyTorch, which is not installed: pip install torch==2.13.0")
+
+SHAPE, EMBEDDING, SIZE = (84, 84, 1), 512, 2048
+Contestants = dict[str, Callable[[], Any]]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Measure the encoder's forward and backward pass."""
+
+    frames: int = 512
+    """Images in a batch."""
+    repetitions: int = 5
+    """Rounds in which every contestant runs once; the medians count."""
+    json: Path | None = None
+    """Also write the figures here."""
+
+
+class TorchBlock(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        return x + self.second(functional.relu(self.first(functional.relu(x))))
+
+
+class TorchUnit(nn.Module):
+    def __init__(self, inputs: int, channels: int) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(inputs, channels, 3, padding=1), nn.GroupNorm(1, channels)
+        self.blocks = nn.Sequential(TorchBlock(channels), TorchBlock(channels))
+
+    def forward(self, x: Any) -> Any:
+        x = self.conv(x)
+        height, width = x.shape[2:]
+        # Same padding is on both sides of an odd axis; after an even one it is the last window that is cut short.
+        pooled = functional.max_pool2d(x, 3, stride=2, padding=(height % 2, width % 2), ceil_mode=True)
+        return self.norm(self.blocks(pooled))
+
+    def load(self, unit: ResidualUnit) -> None:
+        assert unit.norm is not None
+        pairs = [(self.conv, unit.conv)]
+        for mine, theirs in zip(self.blocks, unit.blocks, strict=True):
+            pairs += [(mine.first, theirs.first), (mine.second, theirs.second)]
+        for mine, theirs in pairs:
+            copy(mine.weight, np.transpose(theirs.weight, (3, 2, 0, 1)))
+            copy(mine.bias, theirs.bias)
+        copy(self.norm.weight, unit.norm.scale)
+        copy(self.norm.bias, unit.norm.offset)
+
+
+class TorchFlatten(nn.Module):
+    """In the order of height, width, channels, as ours."""
+
+    def forward(self, x: Any) -> Any:
+        return x.permute(0, 2, 3, 1).reshape(x.shape[0], -1)
+
+
+def torch_encoder(encoder: AtariEncoder) -> nn.Module:
+    """The same network with the same weights, channels last."""
+    units = [TorchUnit(u.conv.weight.shape[2], u.conv.weight.shape[3]) for u in encoder.resnet.units]
+    for mine, theirs in zip(units, encoder.resnet.units, strict=True):
+        mine.load(theirs)
+    linear = nn.Linear(*encoder.linear.weight.shape)
+    copy(linear.weight, np.transpose(encoder.linear.weight))
+    copy(linear.bias, encoder.linear.bias)
+    return nn.Sequential(*units, nn.ReLU(), TorchFlatten(), linear).to(memory_format=torch.channels_last)
+
+
+def copy(parameter: Any, value: Any) -> None:
+    with torch.no_grad():
+        parameter.copy_(torch.from_numpy(np.array(value)))
+
+
+def jax_contestant(encoder: AtariEncoder, frames: jax.Array) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Forward, and forward with backward, compiled here: in the form that is in force here."""
+
+    def loss(encoder: AtariEncoder, frames: jax.Array) -> jax.Array:
+        return jnp.mean(jnp.square(encoder(frames)))
+
+    forward = jax.jit(lambda encoder, frames: encoder(frames)).lower(encoder, frames).compile()
+    both = jax.jit(jax.grad(loss)).lower(encoder, frames).compile()
+    return lambda: jax.block_until_ready(forward(encoder, frames)), lambda: jax.block_until_ready(both(encoder, frames))
+
+
+def torch_contestant(network: nn.Module, frames: np.ndarray) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    images = torch.from_numpy(frames).permute(0, 3, 1, 2)  # channels last in memory, as it comes
+
+    def forward() -> Any:
+        with torch.no_grad():
+            return network(images.float() / 255.0)
+
+    def both() -> None:
+        network.zero_grad(set_to_none=True)
+        network(images.float() / 255.0).square().mean().backward()
+
+    return forward, both
+
+
+def check_same(encoder: AtariEncoder, ours: Any, plain: Any, theirs: Any, network: nn.Module) -> None:
+    counts = [sum(x.size for x in jax.tree.leaves(encoder)), sum(x.numel() for x in network.parameters())]
+    if counts[0] != counts[1]:
+        sys.exit(f"not the same network: {counts[0]} parameters in JAX, {counts[1]} in PyTorch")
+    for name, other in (("plain JAX", plain), ("PyTorch", theirs.numpy())):
+        difference = float(np.abs(np.asarray(ours) - np.asarray(other)).max() / np.abs(np.asarray(other)).max())
+        if not difference < 1e-3:
+            sys.exit(f"not the same network: outputs differ from {name} by {difference:.1e} of the largest")
+
+
+def race(contestants: Contestants, repetitions: int, title: str, console: Console) -> dict[str, float]:
+    """Median seconds of each; they take turns, so that other load on the machine hits all alike."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    with console.status(title) as status:
+        for repetition in range(-1, repetitions):  # the first round is not counted
+            for name, run in contestants.items():
+                status.update(f"{title}: round {repetition + 1} of {repetitions}, {name}")
+                began = time.perf_counter()
+                run()
+                if repetition >= 0:
+                    times[name].append(time.perf_counter() - began)
+    return {name: float(np.median(values)) for name, values in times.items()}
+
+
+def measure(arguments: Arguments, console: Console) -> dict[str, float]:
+    torch.set_num_threads(os.cpu_count() or 1)
+    encoder = AtariEncoder(SHAPE, EMBEDDING, jax.random.key(0))
+    frames = np.random.default_rng(0).integers(0, 256, (arguments.frames, *SHAPE)).astype(np.uint8)
+    network = torch_encoder(encoder)
+    with console.status("compiling"):
+        ours = jax_contestant(encoder, jnp.asarray(frames))
+        with cpu.plain_layers():
+            plain = jax_contestant(encoder, jnp.asarray(frames))
+            flops = count_flops(jax.grad(lambda e: jnp.sum(e(jnp.asarray(frames)))), encoder)
+    theirs = torch_contestant(network, frames)
+    check_same(encoder, ours[0](), plain[0](), theirs[0](), network)
+    matrix, product = jnp.ones((SIZE, SIZE)), jax.jit(lambda x: x @ x)
+    figures: dict[str, float] = {"frames": arguments.frames}
+    for index, name in enumerate(("fwd", "fwd_bwd")):
+        contestants: Contestants = {"plain": plain[index], "ours": ours[index], "torch": theirs[index]}
+        if name == "fwd_bwd":
+            contestants["gemm"] = lambda: jax.block_until_ready(product(matrix))
+        seconds = race(contestants, arguments.repetitions, name, console)
+        for other in ("plain", "ours", "torch"):
+            figures[f"{other}_{name}_frames_per_second"] = arguments.frames / seconds[other]
+        figures[f"ours_over_plain_{name}"] = seconds["plain"] / seconds["ours"]
+        figures[f"ours_over_torch_{name}"] = seconds["torch"] / seconds["ours"]
+    gemm = 2.0 * SIZE**3 / seconds["gemm"]
+    figures["gflops"] = flops / seconds["ours"] / 1e9
+    figures["gemm_gflops"] = gemm / 1e9
+    figures["flop_share_of_gemm"] = flops / seconds["ours"] / gemm
+    return figures
+
+
+def main(arguments: Arguments) -> None:
+    console = Console()
+    figures = measure(arguments, console)
+    table = Table(title="the paper's Atari encoder, float32")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}")
+    console.print(table)
+    if arguments.json is not None:
+        write_atomically(arguments.json, json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Arguments))
