@@ -1,17 +1,21 @@
 """Environments outside jit whose every step is known: scripted ones, and worlds inside jit seen from outside."""
 
+import dataclasses
 import functools
 import itertools
 import threading
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from builders import small_config
+from byol_explore.config import AgentConfig, Config, LogConfig, RuntimeConfig
 from byol_explore.envs.base import ActionSpec, Environment, EnvSpec, VectorEnv
-from byol_explore.envs.host import Boundaries
-from byol_explore.types import Action, Array, TimeStep
+from byol_explore.envs.host import Boundaries, HostEnvironment
+from byol_explore.runtime.sebulba import Sebulba
+from byol_explore.types import Action, Array, Device, TimeStep
 
 ACTIONS = 3
 PATIENCE = 60.0  # seconds that a loaded machine is given before a test fails
@@ -212,3 +216,37 @@ class OutsideBatch:
 
     def close(self) -> None:
         self.closed = True
+
+
+# Small runs
+
+ENVS, BATCH, LENGTH = 4, 2, 4
+STEPS = LENGTH - 1  # of every environment in a rollout
+UPDATES = ENVS // BATCH  # in a round
+LOADS = {"learner_wait", "actor_wait", "actor_env", "actor_inference"}  # metrics that differ between equal runs
+
+
+def host_config(**runtime: Any) -> Config:
+    """A target policy that changes within a few rollouts."""
+    sizes = {"num_envs": ENVS, "batch_size": BATCH, "sequence_length": LENGTH, "rollouts_per_dispatch": 1, "devices": 1}
+    return dataclasses.replace(
+        small_config(horizon=2),
+        env="scripted",
+        agent=AgentConfig(target_period=3),
+        runtime=RuntimeConfig(**{**sizes, **runtime}),
+    )
+
+
+class QuickSebulba(Sebulba):
+    """Compiles only once for all runs whose learners do the same."""
+
+    _compiled: dict[Any, Any] = {}  # noqa: RUF012
+
+    def __init__(self, config: Config, envs: Sequence[HostEnvironment], learners: Sequence[Device] | None = None,
+                 actors: Sequence[Device] | None = None) -> None:  # fmt: skip
+        super().__init__(config, envs, learners, actors)
+        sizes = RuntimeConfig(batch_size=config.runtime.batch_size, sequence_length=config.runtime.sequence_length)
+        same = dataclasses.replace(config, env="", runtime=sizes, seed=0, steps=1, log=LogConfig())
+        same = same, len(envs), str(self.envs[0].spec.observation)
+        self._init = self._compiled.setdefault(same, self._init)
+        self._update = self._compiled.setdefault((same, tuple(self.mesh.devices.flat)), self._update)

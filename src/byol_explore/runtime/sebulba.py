@@ -127,11 +127,11 @@ class Sebulba:
         self._parameters = Parameters()
         self._actors: list[ActorThread] | list[LockStep] | None = None
         update = spread(self.learner.update, self.mesh, (WHOLE, _BATCH), (WHOLE, WHOLE, WHOLE), check=True)
-        self._update = jax.jit(update, donate_argnums=0)
+        self._init, self._update = jax.jit(self.learner.init), jax.jit(update, donate_argnums=0)
 
     def init(self, seed: int) -> HostRunState:
         """The state before the first step."""
-        learner = jax.tree.map(strongly_typed, jax.jit(self.learner.init)(jax.random.key(seed)))
+        learner = jax.tree.map(strongly_typed, self._init(jax.random.key(seed)))
         return jax.device_put(HostRunState(learner, jnp.zeros((), jnp.int32)), self._whole)
 
     def dispatch(self, state: HostRunState) -> tuple[HostRunState, DispatchOutput]:
