@@ -143,6 +143,12 @@ def test_every_rollout_of_every_actor_is_learned_once_and_in_order(actors: int, 
 # Failures
 
 
+def keep_dispatching(runtime: Sebulba) -> None:
+    state = runtime.init(0)
+    for _ in range(10):
+        state, _ = runtime.dispatch(state)
+
+
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize(("event", "count"), [("reset", 0), ("step", 0), ("step", 2 * STEPS + 1)])
 def test_what_stops_an_environment_stops_the_run(event: str, count: int, deterministic: bool) -> None:
@@ -150,13 +156,11 @@ def test_what_stops_an_environment_stops_the_run(event: str, count: int, determi
     error = RuntimeError("the emulator fell over")
     world = Scripted(crash(event, count, error))
     runtime = QuickSebulba(host_config(actors=2, deterministic=deterministic), [world])
-    state, rounds = runtime.init(0), 0
+    batches = spy(runtime)
     with pytest.raises(RuntimeError) as raised:
-        while rounds < 10:
-            state, _ = runtime.dispatch(state)
-            rounds += 1
+        keep_dispatching(runtime)
     assert raised.value is error
-    assert rounds == count // STEPS
+    assert len(batches) == count // STEPS * UPDATES
     runtime.close()
     assert (len(world.batches), world.still_open) == (2, 0)
 
@@ -172,10 +176,8 @@ def test_one_actor_of_two_that_fails_is_enough() -> None:
 
     world = Scripted(hook)
     runtime = QuickSebulba(host_config(actors=2), [world])
-    state = runtime.init(0)
     with pytest.raises(ValueError, match="only one") as raised:
-        for _ in range(3):
-            state, _ = runtime.dispatch(state)
+        keep_dispatching(runtime)
     assert raised.value is error
     runtime.close()
     assert world.still_open == 0
