@@ -18,7 +18,7 @@ from byol_explore.runtime.sebulba import Sebulba
 from byol_explore.types import Action, Array, Device, TimeStep
 
 ACTIONS = 3
-PATIENCE = 60.0  # seconds that a loaded machine is given before a test fails
+PATIENCE = 300.0  # seconds that a loaded machine is given before a test fails
 NONSENSE = 1e6  # reward at the step that only resets
 
 

@@ -28,11 +28,22 @@ pytestmark = pytest.mark.usefixtures("compiles_quickly")
 PAUSE = 0.3  # seconds in which an actor that does not wait would be seen
 
 
+_started: list[Sebulba] = []
+
+
+def start(world: Scripted, **runtime: Any) -> Sebulba:
+    _started.append(QuickSebulba(host_config(**runtime), [world]))
+    return _started[-1]
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_over() -> Iterator[None]:
-    """No test leaves an actor behind."""
+    """No test leaves an actor behind, and one that fails does not disturb the next."""
     yield
-    assert actors_alive() == 0
+    left = actors_alive()
+    while _started:
+        _started.pop().close()
+    assert left == actors_alive() == 0
 
 
 def actors_alive() -> int:
@@ -80,7 +91,7 @@ def test_a_slow_learner_makes_the_actor_wait_and_loses_nothing(queue_size: int) 
     """It stops at its first update until the actor can do no more: all that waits was acted at step 0."""
     world = Scripted()
     rollouts = queue_size + 4
-    runtime = QuickSebulba(host_config(queue_size=queue_size, rollouts_per_dispatch=rollouts), [world])
+    runtime = start(world, queue_size=queue_size, rollouts_per_dispatch=rollouts)
     full = (queue_size + 2) * STEPS  # one with the learner, the queue, and one in the actor's hand
 
     def slow(number: int) -> None:
@@ -103,7 +114,7 @@ def test_a_slow_learner_makes_the_actor_wait_and_loses_nothing(queue_size: int) 
 
 def test_a_slow_actor_makes_the_learner_wait() -> None:
     gate = Gate(STEPS)
-    runtime = QuickSebulba(host_config(), [Scripted(gate)])
+    runtime = start(Scripted(gate))
     state, _, _ = dispatch(runtime, runtime.init(0))
     for _ in range(2):
         opening = threading.Timer(PAUSE, gate.allow, [STEPS])
@@ -119,8 +130,7 @@ def test_a_slow_actor_makes_the_learner_wait() -> None:
 def test_every_rollout_of_every_actor_is_learned_once_and_in_order(actors: int, queue_size: int) -> None:
     """However the threads are scheduled; and none acted with parameters older than the queue allows."""
     world, rounds = Scripted(), 12
-    config = host_config(actors=actors, queue_size=queue_size, num_envs=ENVS, rollouts_per_dispatch=4)
-    runtime = QuickSebulba(config, [world])
+    runtime = start(world, actors=actors, queue_size=queue_size, rollouts_per_dispatch=4)
     batches = spy(runtime)
     state, lags = runtime.init(0), []
     for _ in range(rounds // 4):
@@ -136,7 +146,7 @@ def test_every_rollout_of_every_actor_is_learned_once_and_in_order(actors: int, 
     envs = [seen(batch.observation)[0, :, 0].tolist() for batch in batches]
     assert envs == [[part * BATCH, part * BATCH + 1] for part in range(share)] * actors * rounds
     assert len(world.batches) == actors
-    assert 0 <= np.min(lags) <= np.max(lags) <= (queue_size + 1) * config.updates_per_rollout
+    assert 0 <= np.min(lags) <= np.max(lags) <= (queue_size + 1) * UPDATES
     assert world.still_open == 0
 
 
@@ -155,7 +165,7 @@ def test_what_stops_an_environment_stops_the_run(event: str, count: int, determi
     """With that very exception; rollouts from before it are learned from."""
     error = RuntimeError("the emulator fell over")
     world = Scripted(crash(event, count, error))
-    runtime = QuickSebulba(host_config(actors=2, deterministic=deterministic), [world])
+    runtime = start(world, actors=2, deterministic=deterministic)
     batches = spy(runtime)
     with pytest.raises(RuntimeError) as raised:
         keep_dispatching(runtime)
@@ -175,7 +185,7 @@ def test_one_actor_of_two_that_fails_is_enough() -> None:
             raise error
 
     world = Scripted(hook)
-    runtime = QuickSebulba(host_config(actors=2), [world])
+    runtime = start(world, actors=2)
     with pytest.raises(ValueError, match="only one") as raised:
         keep_dispatching(runtime)
     assert raised.value is error
@@ -188,7 +198,7 @@ def test_one_actor_of_two_that_fails_is_enough() -> None:
 def test_when_an_actor_cannot_start_the_others_end(failing: int, deterministic: bool) -> None:
     error = OSError("no memory")
     world = Scripted(crash("batch", failing, error))
-    runtime = QuickSebulba(host_config(actors=2, deterministic=deterministic), [world])
+    runtime = start(world, actors=2, deterministic=deterministic)
     with pytest.raises(OSError, match="no memory") as raised:
         runtime.dispatch(runtime.init(0))
     assert raised.value is error
@@ -201,7 +211,7 @@ def test_when_an_actor_cannot_start_the_others_end(failing: int, deterministic: 
 
 def test_closing_does_not_wait_for_a_place_in_the_queue() -> None:
     world = Scripted()
-    runtime = QuickSebulba(host_config(), [world])
+    runtime = start(world)
     runtime.dispatch(runtime.init(0))
     until(lambda: world.batches[0].count == 3 * STEPS)
     closing = threading.Thread(target=runtime.close)
@@ -216,7 +226,7 @@ def test_closing_does_not_wait_for_a_place_in_the_queue() -> None:
 
 def test_closing_what_never_started_is_harmless() -> None:
     world = Scripted()
-    runtime = QuickSebulba(host_config(), [world])
+    runtime = start(world)
     runtime.close()
     runtime.init(0)
     runtime.close()
@@ -225,7 +235,7 @@ def test_closing_what_never_started_is_harmless() -> None:
 
 def test_lock_step_has_no_threads_and_closes_its_environments() -> None:
     world = Scripted()
-    runtime = QuickSebulba(host_config(actors=2, deterministic=True), [world])
+    runtime = start(world, actors=2, deterministic=True)
     state, output = runtime.dispatch(runtime.init(0))
     assert actors_alive() == 0
     assert output.metrics["actor_wait"] == 0
