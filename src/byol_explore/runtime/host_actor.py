@@ -50,7 +50,7 @@ class HostActor:
         """T - 1 steps of all environments; the last observation is the next rollout's first."""
         if self._timestep is None or self._memory is None:
             self._timestep, self._memory = self._batch.reset(), actor.initial_memory(self.spec, self.num_envs)
-        start = jax.device_get(self._memory)._replace(reward=self._timestep.reward)
+        start = jax.device_get(self._memory)._replace(reward=self._timestep.reward.copy())
         steps, env_seconds, act_seconds = self.length - 1, 0.0, 0.0
         observations = jax.tree.map(
             lambda x: np.empty((self.length, self.num_envs, *x.shape), x.dtype), self.spec.observation
@@ -63,7 +63,7 @@ class HostActor:
             action = jax.device_get(action)
             chosen = time.perf_counter()
             self._timestep = self._batch.step(action)
-            records.append((first, action, policy, *self._answer(self._timestep), self._batch.places()))
+            records.append((first, action, policy, *self._answer(self._timestep), self._batch.places().copy()))
             act_seconds, env_seconds = act_seconds + chosen - began, env_seconds + time.perf_counter() - chosen
         last = self._observe(observations, steps)
         firsts, actions, policies, rewards, discounts, ended, totals, lengths, places = zip(*records, strict=True)
@@ -85,13 +85,14 @@ class HostActor:
             kept[t] = seen
 
         jax.tree.map(keep, observations, self._timestep.observation)
-        return self._timestep.is_first
+        return self._timestep.is_first.copy()
 
     def _answer(self, timestep: TimeStep) -> tuple[np.ndarray, ...]:
-        """Reward, discount, and the episodes that ended with their return and length."""
+        """Reward, discount, and the episodes that ended with their return and length; all the actor's own."""
         self._total = np.where(timestep.is_first, 0.0, self._total + timestep.reward).astype(np.float32)
         self._length = np.where(timestep.is_first, 0, self._length + 1)
-        return timestep.reward, timestep.discount, timestep.is_last, self._total, self._length
+        reward, discount, ended = (np.array(x) for x in (timestep.reward, timestep.discount, timestep.is_last))
+        return reward, discount, ended, self._total, self._length
 
 
 def _stack(trees: Sequence[PyTree]) -> PyTree:

@@ -92,7 +92,7 @@ class ActorThread(threading.Thread):
             try:
                 return self._queue.get(timeout=_PATIENCE)
             except queue.Empty:
-                if self.failure is not None:
+                if self.failure is not None and self._queue.empty():
                     raise self.failure from None
 
     def stop(self) -> None:
@@ -127,11 +127,11 @@ class Sebulba:
         self._parameters = Parameters()
         self._actors: list[ActorThread] | list[LockStep] | None = None
         update = spread(self.learner.update, self.mesh, (WHOLE, _BATCH), (WHOLE, WHOLE, WHOLE), check=True)
-        self._update = jax.jit(update, donate_argnums=0)
+        self._init, self._update = jax.jit(self.learner.init), jax.jit(update, donate_argnums=0)
 
     def init(self, seed: int) -> HostRunState:
         """The state before the first step."""
-        learner = jax.tree.map(strongly_typed, jax.jit(self.learner.init)(jax.random.key(seed)))
+        learner = jax.tree.map(strongly_typed, self._init(jax.random.key(seed)))
         return jax.device_put(HostRunState(learner, jnp.zeros((), jnp.int32)), self._whole)
 
     def dispatch(self, state: HostRunState) -> tuple[HostRunState, DispatchOutput]:
@@ -191,12 +191,17 @@ class Sebulba:
         runtime, rounds = self.config.runtime, int(state.rounds)
         self._parameters.step = int(state.learner.step)
         self._publish(state.learner)
-        actors = []
-        for index in range(runtime.actors):
-            entropy = np.random.SeedSequence([self.config.seed, index, rounds]).generate_state(2)
-            key = jax.random.key(int(entropy[0]))
-            size = runtime.num_envs // runtime.actors
-            actors.append(HostActor(self.envs, size, runtime.sequence_length, key, int(entropy[1])))
+        actors: list[HostActor] = []
+        try:
+            for index in range(runtime.actors):
+                entropy = np.random.SeedSequence([self.config.seed, index, rounds]).generate_state(2)
+                key = jax.random.key(int(entropy[0]))
+                size = runtime.num_envs // runtime.actors
+                actors.append(HostActor(self.envs, size, runtime.sequence_length, key, int(entropy[1])))
+        except BaseException:
+            for actor in actors:
+                actor.close()
+            raise
         devices = [self.actor_devices[index % len(self.actor_devices)] for index in range(runtime.actors)]
         if runtime.deterministic:
             return [LockStep(a, self._parameters, d) for a, d in zip(actors, devices, strict=True)]

@@ -1,0 +1,34 @@
+"""A whole training run outside jit on a probe world whose right answer is known by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from byol_explore import training
+from byol_explore.config import LogConfig, OptimizerConfig, RuntimeConfig
+from byol_explore.envs.probes import PROBES
+from byol_explore.envs.registry import _registered
+from host_worlds import Outside
+from test_learning import GAMMA, last_row, run
+
+pytestmark = pytest.mark.usefixtures("compiles_quickly")
+
+
+def test_memory_is_learned_by_actor_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cue at the start decides the reward, 1 or -1, of the sixth step; without memory half of them is the most.
+
+    Values are in units of the rewards' root mean square, times 1 - gamma.
+    """
+    monkeypatch.setitem(_registered, "probe:memory", lambda: Outside(PROBES["memory"]()))
+    monkeypatch.setattr(training, "draw_curves", lambda directory: None)
+    summary = run(
+        tmp_path, "memory", 100_000,
+        optimizer=OptimizerConfig(learning_rate=5e-3),
+        runtime=RuntimeConfig(num_envs=64, batch_size=16, sequence_length=17, rollouts_per_dispatch=4, devices=1,
+                              actors=2),
+        log=LogConfig(log_every=20_000),
+    )  # fmt: skip
+    assert summary["success_rate"] > 0.95
+    value = sum(GAMMA**n for n in range(6)) / 6
+    scale = (1 / 6) ** 0.5
+    assert last_row(summary)["value"] == pytest.approx((1 - GAMMA) * value / scale, abs=0.02)

@@ -1,0 +1,229 @@
+"""Whole runs outside jit: the same directory and commands as inside, and what continues when environments restart."""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import shutil
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jax
+import numpy as np
+import pytest
+
+from builders import leaves_with_names
+from byol_explore import training
+from byol_explore.checkpoint import Checkpoints, Restored
+from byol_explore.config import Config, LogConfig
+from byol_explore.console import NullDisplay
+from byol_explore.envs.registry import register_env
+from byol_explore.evaluation.episodes import evaluate
+from byol_explore.interrupts import Interrupts
+from byol_explore.metrics import read_metrics
+from byol_explore.runtime.base import DispatchOutput
+from byol_explore.runtime.sebulba import HostRunState
+from byol_explore.training import Summary, load_config, train
+from host_worlds import ENVS, LOADS, STEPS, UPDATES, Moment, QuickSebulba, Scripted, crash, host_config, timeline
+from test_training import METRICS
+
+pytestmark = pytest.mark.usefixtures("compiles_quickly")
+
+ROUNDS = 2  # of a dispatch
+DISPATCH = ENVS * STEPS * ROUNDS
+HALF, WHOLE = 3, 7  # dispatches
+
+
+def config_for(dispatches: int, log: dict[str, Any] | None = None, **runtime: Any) -> Config:
+    """Logs, saves and evaluates after every dispatch."""
+    each = {name: DISPATCH for name in ("log_every", "checkpoint_every", "evaluate_every")}
+    return dataclasses.replace(
+        host_config(rollouts_per_dispatch=ROUNDS, **runtime),
+        steps=dispatches * DISPATCH,
+        log=LogConfig(**{**each, "evaluate_episodes": 5, "window": 1000, **(log or {})}),
+    )
+
+
+@contextlib.contextmanager
+def playing(world: Scripted) -> Iterator[None]:
+    """The world under its name; whatever happens, it is closed and nobody plays it any more."""
+    register_env(world.spec.name, lambda: world)
+    try:
+        yield
+    finally:
+        assert world.still_open == 0
+        assert not [thread for thread in threading.enumerate() if thread.name == "actor"]
+
+
+def run(config: Config, directory: Path, world: Scripted, *, resume: bool = False, curves: bool = False) -> Summary:
+    draw = training.draw_curves if curves else lambda directory: None
+    with mock.patch.multiple(training, Sebulba=QuickSebulba, draw_curves=draw), playing(world):
+        return train(config, directory, resume=resume, quiet=True)
+
+
+def saved(directory: Path, config: Config) -> Restored:
+    template = QuickSebulba(config, [Scripted()]).init(0)
+    restored = Checkpoints(directory / "checkpoints").restore(template)
+    assert not restored.damaged
+    return restored
+
+
+def lived(dispatches: int) -> list[Moment]:
+    """All that the environments went through in so many dispatches after their start, without where they started."""
+    return [moment for env in range(ENVS) for moment in timeline(env, dispatches * ROUNDS * STEPS)[1:]]
+
+
+def assert_statistics(summary: dict[str, Any], meta: dict[str, Any], moments: list[Moment]) -> None:
+    """Episodes and coverage are those of the script."""
+    lengths = [moment.time for moment in moments if moment.is_last]
+    assert summary["episodes"] == meta["episodes"]["episodes"] == len(meta["episodes"]["window"][0]) == len(lengths)
+    assert summary["episode_length"] == pytest.approx(np.mean(lengths))
+    visits = Counter((moment.episode, moment.time) for moment in moments)
+    assert {(room, x): count for room, x, count in meta["coverage"]["visits"]} == visits
+    assert (summary["rooms_found"], summary["cells_found"]) == (len({room for room, _ in visits}), len(visits))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@functools.cache
+def half(root: Path) -> Path:
+    run(config_for(HALF), root / "half", Scripted(), curves=True)
+    return root / "half"
+
+
+def test_a_run_leaves_the_files_of_every_run_and_where_it_has_been(root: Path) -> None:
+    names = {path.name for path in half(root).iterdir() if not path.name.startswith(".")}
+    assert names == {
+        "config.json", "metrics.jsonl", "summary.json", "curves.png", "checkpoints", "coverage.json",
+    }  # fmt: skip
+    assert load_config(half(root)) == config_for(HALF)
+    summary = json.loads((half(root) / "summary.json").read_text())
+    assert (summary["steps"], summary["interrupted"], summary["env"]) == (HALF * DISPATCH, False, "scripted")
+    meta = saved(half(root), config_for(HALF)).meta
+    assert_statistics(summary, meta, lived(HALF))
+    assert json.loads((half(root) / "coverage.json").read_text()) == meta["coverage"]
+
+
+def test_metrics_have_every_name_and_the_load_of_both_sides(root: Path) -> None:
+    rows = read_metrics(half(root) / "metrics.jsonl")
+    assert [row["steps"] for row in rows] == [DISPATCH * n for n in range(1, HALF + 1)]
+    assert [row["learner_steps"] for row in rows] == [ROUNDS * UPDATES * n for n in range(1, HALF + 1)]
+    for row in rows:
+        assert row.keys() >= METRICS | LOADS | {"policy_lag", "evaluation_return", "evaluation_best", "rooms_found"}
+        assert np.all(np.isfinite([value for value in row.values() if isinstance(value, float)]))
+        assert 0 <= row["policy_lag"] <= 2 * UPDATES
+        assert all(0 <= row[name] <= 1 for name in LOADS)
+
+
+def test_the_best_evaluation_never_falls(root: Path) -> None:
+    rows = read_metrics(half(root) / "metrics.jsonl")
+    returns = [row["evaluation_return"] for row in rows]
+    np.testing.assert_allclose([row["evaluation_best"] for row in rows], np.maximum.accumulate(returns))
+    assert len(set(returns)) == HALF, "evaluations draw new actions every time"
+
+
+class Beginnings(QuickSebulba):
+    """Remembers the state of its first dispatch."""
+
+    first: HostRunState | None = None
+
+    def dispatch(self, state: HostRunState) -> tuple[HostRunState, DispatchOutput]:
+        if Beginnings.first is None:
+            Beginnings.first = jax.tree.map(np.array, state)
+        return super().dispatch(state)
+
+
+def test_environments_restart_and_everything_else_continues(root: Path, tmp_path: Path) -> None:
+    directory, world = tmp_path / "run", Scripted()
+    shutil.copytree(half(root), directory)
+    before = saved(directory, config_for(HALF))
+    with mock.patch.object(training, "Sebulba", Beginnings), mock.patch.object(training, "draw_curves"), playing(world):
+        summary = train(config_for(WHOLE), directory, resume=True, quiet=True)
+    began = leaves_with_names(Beginnings.first)
+    for name, array in leaves_with_names(before.state).items():
+        np.testing.assert_array_equal(began[name], array, err_msg=name)
+    after = saved(directory, config_for(WHOLE))
+    assert (int(before.state.rounds), int(after.state.rounds)) == (HALF * ROUNDS, WHOLE * ROUNDS)
+    assert int(after.state.learner.step) == WHOLE * ROUNDS * UPDATES
+    assert (summary["steps"], after.meta["step"]) == (WHOLE * DISPATCH, WHOLE * DISPATCH)
+    assert_statistics(summary.data, after.meta, lived(HALF) + lived(WHOLE - HALF))
+    rows = read_metrics(directory / "metrics.jsonl")
+    assert rows[:HALF] == read_metrics(half(root) / "metrics.jsonl")
+    assert [row["steps"] for row in rows] == [DISPATCH * n for n in range(1, WHOLE + 1)]
+    assert all(one["elapsed"] < two["elapsed"] for one, two in itertools.pairwise(rows))
+    returns = [row["evaluation_return"] for row in rows]
+    np.testing.assert_allclose([row["evaluation_best"] for row in rows], np.maximum.accumulate(returns))
+
+
+def test_a_restart_plays_other_episodes(tmp_path: Path) -> None:
+    """The acting environments of both sessions; those of evaluations are left out."""
+    worlds = Scripted(), Scripted()
+    for number, world in enumerate(worlds):
+        run(config_for(number + 1, {"evaluate_every": 0}), tmp_path / "run", world, resume=number > 0)
+    one, two = ([batch.seed for batch in world.batches] for world in worlds)
+    assert len(one) == len(two) == 1
+    assert one != two
+
+
+def test_lock_step_makes_equal_runs(tmp_path: Path) -> None:
+    rows, states = [], []
+    for name in "ab":
+        config = config_for(2, deterministic=True)
+        run(config, tmp_path / name, Scripted())
+        times = LOADS | {"elapsed", "steps_per_second"}
+        lines = read_metrics(tmp_path / name / "metrics.jsonl")
+        rows.append([{key: value for key, value in line.items() if key not in times} for line in lines])
+        states.append(leaves_with_names(saved(tmp_path / name, config).state))
+    assert rows[0] == rows[1]
+    for name, array in states[0].items():
+        np.testing.assert_array_equal(array, states[1][name], err_msg=name)
+
+
+def test_ctrl_c_saves_and_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sender(NullDisplay):
+        def advance(self, steps: int, metrics: dict[str, Any]) -> None:
+            if steps == DISPATCH:  # noticed after the second dispatch
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "make_display", lambda *_, **__: Sender())
+        with pytest.raises(Interrupts.Stopped) as stopped:
+            run(config_for(WHOLE, {"checkpoint_every": 10**6}), tmp_path / "run", Scripted())
+    assert stopped.value.exit_code == 130
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["steps"], summary["interrupted"]) == (2 * DISPATCH, True)
+    assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [2 * DISPATCH]
+    assert run(config_for(3), tmp_path / "run", Scripted(), resume=True)["steps"] == 3 * DISPATCH
+
+
+@pytest.mark.parametrize(("event", "count"), [("batch", 1), ("reset", 0), ("step", 2 * ROUNDS * STEPS + 1)])
+def test_what_stops_an_actor_stops_the_run_and_it_can_continue(tmp_path: Path, event: str, count: int) -> None:
+    """With that very exception; all environments are closed (`playing` looks), and the last checkpoint is good."""
+    error, done = RuntimeError("the emulator fell over"), count // (ROUNDS * STEPS)
+    config = config_for(4, {"evaluate_every": 0}, actors=2)
+    with pytest.raises(RuntimeError, match="fell over") as raised:
+        run(config, tmp_path / "run", Scripted(crash(event, count, error)))
+    assert raised.value is error
+    assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [DISPATCH * n for n in range(1, done + 1)]
+    assert run(config, tmp_path / "run", Scripted(), resume=True)["steps"] == 4 * DISPATCH
+
+
+def test_a_run_is_evaluated_by_the_same_command(root: Path, tmp_path: Path) -> None:
+    world = Scripted()
+    with playing(world):
+        report = evaluate(half(root), gif=tmp_path / "episodes.gif", gif_episodes=1)
+    assert (report["checkpoint_steps"], report["episodes"]) == (HALF * DISPATCH, 10)
+    for mode in ("greedy", "sampled"):
+        assert report["tasks"]["scripted"][mode]["length_mean"] == 3.0  # of the five episodes, each played twice
+    assert [batch.num_envs for batch in world.batches] == [10, 10, 1]
+    assert (tmp_path / "episodes.gif").read_bytes().startswith(b"GIF")
