@@ -46,21 +46,25 @@ class Arguments:
 
 
 class Bare:
-    """Environments under random actions and nothing else; counts rooms if asked to."""
+    """Environments under random actions and nothing else; counts rooms, as training does, if asked to."""
 
-    def __init__(self, batch: HostBatch, actions: int, coverage: Coverage | None = None) -> None:
-        self._batch, self._actions, self._coverage = batch, actions, coverage
+    def __init__(self, batch: HostBatch, actions: int, length: int, coverage: Coverage | None = None) -> None:
+        self._batch, self._actions, self._length, self._coverage = batch, actions, length, coverage
         self._random = np.random.default_rng(0)
         self._steps = 0
         batch.reset()
 
     def step(self) -> int:
-        choice = self._random.integers(0, self._actions, (self._batch.num_envs, 1)).astype(np.int32)
-        self._batch.step(Action(choice, np.zeros((self._batch.num_envs, 0), np.float32)))
+        count, places = self._batch.num_envs, []
+        for _ in range(self._length):
+            choice = self._random.integers(0, self._actions, (count, 1)).astype(np.int32)
+            self._batch.step(Action(choice, np.zeros((count, 0), np.float32)))
+            if self._coverage is not None:
+                places.append(self._batch.places())
         if self._coverage is not None:
-            self._coverage.add(self._batch.places()[None], self._steps)
-            self._steps += self._batch.num_envs
-        return self._batch.num_envs
+            self._coverage.add(np.stack(places), self._steps)
+        self._steps += count * self._length
+        return count * self._length
 
 
 class Acting:
@@ -125,12 +129,12 @@ def measure(arguments: Arguments) -> dict[str, float]:
     figures = training(config, runtime, arguments.seconds)
     figures["peak_rss_bytes"] = peak_memory(envs[0].workers)
     print(f"bare stepping, counting rooms and acting in turns, {3 * arguments.seconds:.0f} s", flush=True)
-    actions = envs[0].spec.action.discrete[0]
+    actions, length = envs[0].spec.action.discrete[0], config.runtime.sequence_length - 1
     batch = make_batch(envs, config.runtime.num_envs, 0)
     acting = Acting(config, envs, runtime)
     contestants = {
-        "bare": Bare(batch, actions).step,
-        "rooms": Bare(batch, actions, Coverage(envs[0].spec)).step,
+        "bare": Bare(batch, actions, length).step,
+        "rooms": Bare(batch, actions, length, Coverage(envs[0].spec)).step,
         "acting": acting.step,
     }
     rates = take_turns(contestants, arguments.seconds, arguments.rounds)

@@ -113,12 +113,13 @@ def evaluate_command(arguments: Sequence[str]) -> None:
         print(json.dumps(report, indent=2))
         return
     table = Table(title=f"{report['run']} after {report['checkpoint_steps']:,} steps, {report['episodes']} episodes")
-    for column in ("task", "acting", "success (95%)", "return (95%)", "length", "human-normalised"):
+    scored = any("human_normalized" in result for modes in report["tasks"].values() for result in modes.values())
+    for column in ("task", "acting", "success (95%)", "return (95%)", "length", *(["human %"] if scored else [])):
         table.add_column(column)
     for task, modes in report["tasks"].items():
         for mode, result in modes.items():
             table.add_row(task, mode, _interval(result["success_rate"]), _interval(result["return"]),
-                          f"{result['length_mean']:.1f}", _percent(result.get("human_normalized")))  # fmt: skip
+                          f"{result['length_mean']:.1f}", *_percent(result.get("human_normalized")))  # fmt: skip
     Console().print(table)
 
 
@@ -263,8 +264,8 @@ def _interval(interval: dict[str, float]) -> str:
     return f"{interval['mean']:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}%"
+def _percent(value: float | None) -> list[str]:
+    return [] if value is None else [f"{value:.1f}"]
 
 
 def _print_overview() -> None:

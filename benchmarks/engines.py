@@ -1,0 +1,103 @@
+"""Engines for Atari games, stepped in turns in one run; envpool only where it is installed.
+
+python benchmarks/engines.py --json engines.json
+"""
+
+import importlib.util
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+from ale_py.vector_env import AtariVectorEnv
+from rich.console import Console
+from rich.table import Table
+from sebulba import take_turns
+
+from byol_explore.checkpoint import write_atomically
+from byol_explore.envs.atari import Atari
+from byol_explore.types import Action
+
+ACTIONS = 18
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Measure bare stepping under random actions."""
+
+    game: str = "montezuma_revenge"
+    """The game."""
+    num_envs: int = 32
+    """Environments."""
+    threads: int = 2
+    """Threads or worker processes."""
+    seconds: float = 15.0
+    """How long to step each engine."""
+    json: Path | None = None
+    """Also write the figures here."""
+
+
+def stepping(step: Callable[[np.ndarray], Any], num_envs: int, length: int = 32) -> Callable[[], int]:
+    random = np.random.default_rng(0)
+
+    def some() -> int:
+        for _ in range(length):
+            step(random.integers(0, ACTIONS, num_envs).astype(np.int32))
+        return num_envs * length
+
+    return some
+
+
+def envpool_step(arguments: Arguments) -> Callable[[np.ndarray], Any]:
+    import envpool
+
+    name = "".join(word.capitalize() for word in arguments.game.split("_")) + "-v5"
+    envs = envpool.make(
+        name, env_type="gymnasium", num_envs=arguments.num_envs, num_threads=arguments.threads, stack_num=1,
+        full_action_space=True, reward_clip=False, use_fire_reset=False, repeat_action_probability=0.0, seed=0,
+    )  # fmt: skip
+    envs.reset()
+    return envs.step
+
+
+def measure(arguments: Arguments) -> dict[str, float]:
+    count = arguments.num_envs
+    vector = AtariVectorEnv(
+        arguments.game, count, num_threads=arguments.threads, stack_num=1, full_action_space=True,
+        reward_clipping=False, use_fire_reset=False,
+    )  # fmt: skip
+    vector.reset(seed=0)
+    batch = Atari(arguments.game, workers=arguments.threads).batch(count, seed=0)
+    batch.reset()
+    nothing = np.zeros((count, 0), np.float32)
+    engines = {
+        "ours": stepping(lambda action: batch.step(Action(action[:, None], nothing)), count),
+        "ale_vector": stepping(vector.step, count),
+    }
+    if importlib.util.find_spec("envpool") is not None:
+        engines["envpool"] = stepping(envpool_step(arguments), count)
+    rates = take_turns(engines, arguments.seconds, rounds=5)
+    batch.close()
+    ratios = {f"ours_over_{name}": rates["ours"] / rate for name, rate in rates.items() if name != "ours"}
+    return {**{f"{name}_steps_per_second": rate for name, rate in rates.items()}, **ratios}
+
+
+def main(arguments: Arguments) -> None:
+    figures = measure(arguments)
+    table = Table(
+        title=f"{arguments.game}, {arguments.num_envs} environments, {arguments.threads} threads or processes"
+    )
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}")
+    Console().print(table)
+    if arguments.json is not None:
+        write_atomically(arguments.json, json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Arguments))
