@@ -4,6 +4,7 @@ Episodes follow the same convention as inside jit (see `envs/base.py`): the last
 the stream, the action after it is ignored, and the answer is the first observation of the next episode.
 """
 
+import contextlib
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
@@ -64,7 +65,7 @@ class Boundaries:
 
     def next(self, observation: PyTree, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> TimeStep:
         """After a step; the one that follows an episode's last observation has no reward and no end."""
-        is_first = self._is_last
+        is_first, terminated, truncated = self._is_last, np.asarray(terminated, bool), np.asarray(truncated, bool)
         self._is_last = (terminated | truncated) & ~is_first
         return TimeStep(
             observation,
@@ -102,8 +103,9 @@ class TaskBatch:
         return self._batches[0].render()
 
     def close(self) -> None:
-        for batch in self._batches:
-            batch.close()
+        with contextlib.ExitStack() as stack:  # closes the others too if one cannot be closed
+            for batch in self._batches:
+                stack.callback(batch.close)
 
     def _gather(self, steps: list[TimeStep]) -> TimeStep:
         return jax.tree.map(self._interleave, *steps)

@@ -189,6 +189,7 @@ class Sebulba:
     def _start(self, state: HostRunState) -> list[ActorThread] | list[LockStep]:
         """Actors, whose seeds are new after every restart."""
         runtime, rounds = self.config.runtime, int(state.rounds)
+        self._parameters = Parameters()
         self._parameters.step = int(state.learner.step)
         self._publish(state.learner)
         actors: list[HostActor] = []
