@@ -21,6 +21,9 @@ class NetworkConfig:
     """Observation encoder: grid, vector, image (light), atari (the paper's), hard-eight, dict; auto is what fits."""
     encoder_hidden: tuple[int, ...] = (128,)
     """Hidden layers of the grid and vector encoders, and of the vectors in a dict."""
+    center_images: bool = True
+    """Image encoder, outside jit: take off the mean image of a few random steps. Without it a still background makes
+    up nearly all of every embedding, and they soon collapse into one point."""
     cell_size: int = 8
     """Numbers per cell that the grid encoder looks up."""
     embedding_size: int = 64
@@ -113,9 +116,6 @@ class OptimizerConfig:
     """For the networks."""
     dual_learning_rate: float = 1e-2
     """For V-MPO's temperature and KL multipliers."""
-    encoder_delay: int = 0
-    """Learner steps before the encoders move. At the start all predictions are wrong in the same way, which pushes
-    all embeddings to one point; short runs on images do not recover from it."""
     b1: float = 0.9
     """Adam's first decay."""
     b2: float = 0.999

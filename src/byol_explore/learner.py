@@ -126,7 +126,6 @@ class Learner:
             replace_fn=lambda layer: self._rescale(layer, popart_before, popart_after),
         )
         updates, optimizer = self.optimizer.update(gradient, state.optimizer)
-        updates = self._hold_encoders(updates, state.step)
         online: Networks = optax.apply_updates(online, updates)  # pyright: ignore[reportAssignmentType, reportArgumentType]
         updates, dual_optimizer = self.dual_optimizer.update(dual_gradient, state.dual_optimizer)
         duals = vmpo.project_duals(optax.apply_updates(state.duals, updates))  # pyright: ignore[reportArgumentType]
@@ -148,17 +147,6 @@ class Learner:
             ),
             metrics,
             finite,
-        )
-
-    def _hold_encoders(self, updates: PyTree, step: Array) -> PyTree:
-        """No updates of the actor's encoders in the first steps, if so configured."""
-        delay = self.config.optimizer.encoder_delay
-        if delay == 0:
-            return updates
-        return eqx.tree_at(
-            lambda networks: encoders(networks.actor),
-            updates,
-            replace_fn=lambda tree: jax.tree.map(lambda x: jnp.where(step < delay, 0.0, x), tree),
         )
 
     def _mean(self, x: Array, valid: Array) -> Array:
@@ -318,12 +306,6 @@ class Learner:
             "advantage_stddev": jnp.sqrt(self._mean(jnp.square(advantage), valid)),
         }
         return total, metrics
-
-
-def encoders(actor: Actor) -> list[Encoder]:
-    """The policy's, and the curiosity's own if it has one."""
-    representations = [actor.representation] if actor.world is None else [actor.representation, actor.world]
-    return [representation.encoder for representation in representations]
 
 
 def world_encoder(actor: Actor) -> Encoder:

@@ -43,7 +43,7 @@ _ATARI_SMALL = Config(
     steps=4_000_000,
     network=NetworkConfig(encoder="image", embedding_size=128, belief_size=128),
     curiosity=CuriosityConfig(normalizer_decay=0.95),
-    optimizer=OptimizerConfig(learning_rate=5e-4, encoder_delay=1000),
+    optimizer=OptimizerConfig(learning_rate=5e-4),
     runtime=RuntimeConfig(num_envs=32, batch_size=8, sequence_length=33, rollouts_per_dispatch=2),
     log=LogConfig(log_every=50_000, checkpoint_every=250_000, window=100, evaluate_every=1_000_000),
 )

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -24,6 +25,8 @@ from byol_explore.networks.encoders import (
     ResidualUnit,
     ResNet,
     VectorEncoder,
+    centered,
+    has_image_encoder,
 )
 
 # A unit has a convolution and two residual blocks of two convolutions each, 3 x 3 with bias.
@@ -158,7 +161,7 @@ def test_image_encoder_of_atari_needs_no_border() -> None:
     assert encoder.padding == ((0, 0), (0, 0), (0, 0), (0, 0))
     features = 7 * 7 * 64
     linears = (36 * 32 + 32) + (4 * 32 * 64 + 64) + (features * 128 + 128)
-    assert parameter_count(encoder) == linears + 2 * features
+    assert parameter_count(encoder) == linears + 2 * features + 84 * 84  # and the mean image, not trained
     assert shapes(encoder, jax.ShapeDtypeStruct((5, 84, 84, 1), np.uint8)) == (5, 128)
 
 
@@ -179,3 +182,16 @@ def test_vector_encoder_is_an_mlp_on_floats() -> None:
     x = np.random.default_rng(0).integers(0, 9, (5, 2, 3))
     expected = numpy_mlp(encoder.mlp, x.reshape(5, 6))
     np.testing.assert_allclose(call(encoder, x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_image_encoder_takes_off_its_center_and_does_not_train_it() -> None:
+    encoder = ImageEncoder((12, 12, 1), 5, jax.random.key(0))
+    center = np.full((12, 12, 1), 10.0, np.float32)
+    images = np.random.default_rng(0).integers(10, 200, (3, 12, 12, 1)).astype(np.uint8)
+    moved = centered({"a": encoder}, center)["a"]
+    np.testing.assert_allclose(moved(jnp.asarray(images)), encoder(jnp.asarray(images - 10)), rtol=1e-5, atol=1e-5)
+    gradient = jax.grad(lambda e: jnp.sum(e(jnp.asarray(images)) ** 2))(moved)
+    assert not np.any(gradient.center)
+    assert np.any(gradient.patches.weight)
+    assert has_image_encoder({"a": encoder})
+    assert not has_image_encoder({"a": encoder.linear})

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Shaped, UInt8
 
 from byol_explore.networks import cpu
 from byol_explore.networks.layers import MLP, Conv, GroupNorm, LayerNorm, Linear, max_pool, truncated_normal
+from byol_explore.types import PyTree
 
 
 class GridEncoder(eqx.Module):
@@ -51,8 +53,13 @@ class VectorEncoder(eqx.Module):
 
 
 class ImageEncoder(eqx.Module):
-    """Light enough for CPU cores: patches of 6 x 6 pixels, then 2 x 2 of those, each layer one matrix product."""
+    """Light enough for CPU cores: patches of 6 x 6 pixels, then 2 x 2 of those, each layer one matrix product.
 
+    What all images share is taken off first, if it is known (`centered`): otherwise the still background makes up
+    nearly all of every embedding, and a short run learns little about what moves.
+    """
+
+    center: Float[Array, "H W c"]  # not trained
     patches: Linear
     groups: Linear
     norm: LayerNorm
@@ -68,6 +75,7 @@ class ImageEncoder(eqx.Module):
         first, second, third = jax.random.split(key, 3)
         step = self.PATCH * self.GROUP
         height, width = (-(-side // step) for side in shape[:2])
+        self.center = jnp.zeros(shape)
         self.padding = ((0, 0), (0, height * step - shape[0]), (0, width * step - shape[1]), (0, 0))
         self.patches = Linear(self.PATCH**2 * shape[2], widths[0], first)
         self.groups = Linear(self.GROUP**2 * widths[0], widths[1], second)
@@ -75,10 +83,31 @@ class ImageEncoder(eqx.Module):
         self.linear = Linear(height * width * widths[1], size, third)
 
     def __call__(self, observation: UInt8[Array, "n H W c"]) -> Float[Array, "n N"]:
-        pixels = _blocks(jnp.pad(observation, self.padding), self.PATCH).astype(jnp.float32) / 255.0
+        image = observation.astype(jnp.float32) - jax.lax.stop_gradient(self.center)
+        pixels = _blocks(jnp.pad(image, self.padding), self.PATCH) / 255.0
         x = jax.nn.relu(self.patches(pixels))
         x = jax.nn.relu(self.groups(_blocks(x, self.GROUP)))
         return self.linear(self.norm(x.reshape(x.shape[0], -1)))
+
+
+def _is_image_encoder(node: object) -> bool:
+    return isinstance(node, ImageEncoder)
+
+
+def has_image_encoder(tree: PyTree) -> bool:
+    """Whether a tree of modules has one in it."""
+    return any(map(_is_image_encoder, jax.tree.leaves(tree, is_leaf=_is_image_encoder)))
+
+
+def centered(tree: PyTree, center: Float[np.ndarray, "H W c"]) -> PyTree:
+    """A tree of modules whose image encoders all take off this image."""
+
+    def replace(node: PyTree) -> PyTree:
+        if not _is_image_encoder(node):
+            return node
+        return eqx.tree_at(lambda encoder: encoder.center, node, jnp.array(center))
+
+    return jax.tree.map(replace, tree, is_leaf=_is_image_encoder)
 
 
 def _blocks(x: Shaped[Array, "n H W c"], size: int) -> Shaped[Array, "n h w features"]:

@@ -19,8 +19,9 @@ from byol_explore.config import Config
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.learner import Learner, LearnerState
 from byol_explore.networks.assembly import Actor
+from byol_explore.networks.encoders import centered, has_image_encoder
 from byol_explore.runtime.base import AXIS, WHOLE, DispatchOutput, share, spread, strongly_typed
-from byol_explore.runtime.host_actor import HostActor, Rollout
+from byol_explore.runtime.host_actor import HostActor, Rollout, mean_observation
 from byol_explore.types import Array, Device, PyTree, Trajectory
 
 _PATIENCE = 0.2  # seconds between looks at whether the other side still lives
@@ -131,8 +132,18 @@ class Sebulba:
 
     def init(self, seed: int) -> HostRunState:
         """The state before the first step."""
-        learner = jax.tree.map(strongly_typed, self._init(jax.random.key(seed)))
+        learner = self._centered(jax.tree.map(strongly_typed, self._init(jax.random.key(seed))), seed)
         return jax.device_put(HostRunState(learner, jnp.zeros((), jnp.int32)), self._whole)
+
+    def _centered(self, learner: LearnerState, seed: int) -> LearnerState:
+        """With the mean image in all encoders that take it off."""
+        observation = self.envs[0].spec.observation
+        image = has_image_encoder(learner.online) and not isinstance(observation, dict)
+        if not (image and self.config.network.center_images):
+            return learner
+        center = mean_observation(self.envs, self.config.runtime.batch_size, seed)
+        networks = {name: centered(getattr(learner, name), center) for name in ("online", "target", "acting")}
+        return learner._replace(**networks)
 
     def dispatch(self, state: HostRunState) -> tuple[HostRunState, DispatchOutput]:
         """Learn from the next sequences of every actor, batch by batch."""
