@@ -21,6 +21,7 @@ import byol_explore
 from byol_explore.agent import act
 from byol_explore.checkpoint import write_atomically
 from byol_explore.compilation import enable_compilation_cache
+from byol_explore.networks import cpu
 from byol_explore.runtime.host_actor import HostActor
 from byol_explore.runtime.sebulba import Sebulba
 from byol_explore.training import make_runtime, resolve_devices
@@ -51,8 +52,9 @@ def measure(arguments: Arguments) -> dict[str, float]:
     print("acting for one batch", flush=True)
     batch = actor.rollout(learner.acting).trajectory
     memory = actor._memory
-    step_flops = count_flops(runtime.learner.update, learner, batch)
-    act_flops = count_flops(act, learner.acting, memory, actor._timestep, jax.random.key(0)) / config.runtime.num_envs
+    with cpu.plain_layers():  # counts nothing that the CPU's form computes twice
+        step_flops = count_flops(runtime.learner.update, learner, batch)
+        act_flops = count_flops(act, learner.acting, memory, actor._timestep, jax.random.key(0))
     actor.close()
     times = []
     for step in range(arguments.steps + 1):
@@ -68,7 +70,7 @@ def measure(arguments: Arguments) -> dict[str, float]:
         "game_frames_per_learner_step": frames * config.atari.action_repeat,
         "learner_tflops_per_learner_step": step_flops / 1e12,
         "learner_mflops_per_agent_step": step_flops / frames / 1e6,
-        "acting_mflops_per_agent_step": act_flops / 1e6,
+        "acting_mflops_per_agent_step": act_flops / config.runtime.num_envs / 1e6,
         "seconds_per_learner_step": float(np.median(times[1:])),
         "peak_rss_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     }
