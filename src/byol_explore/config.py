@@ -183,7 +183,7 @@ class Config:
     ablation: str = "none"
     """Named change of the method: fixed-targets, horizon-1, no-clipping, no-sharing, prioritized, none."""
     seed: int = 0
-    """Runs with the same seed on the same machine are equal bit for bit."""
+    """Runs with the same seed on the same machine are equal bit for bit; outside jit if runtime.deterministic."""
     steps: int = 6_000_000
     """Environment steps to train for, over all environments."""
     network: NetworkConfig = field(default_factory=NetworkConfig)

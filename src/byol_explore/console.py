@@ -74,13 +74,17 @@ class BarDisplay:
 
 
 def describe(metrics: dict[str, Any]) -> str:
-    """Speed, success and curiosity in a few words."""
-    success = metrics.get("success_rate")
-    shown = "-" if success is None else f"{success:.2f}"
-    return (
-        f"{metrics['steps_per_second']:>8,.0f} steps/s  success {shown}  "
-        f"curiosity {metrics['uncertainty']:.3f}  clipped {metrics['clipped_share']:.0%}"
-    )
+    """Speed, success, return, rooms and curiosity in a few words; what is not known is left out."""
+    success, value, rooms = (metrics.get(name) for name in ("success_rate", "return_mean", "rooms_found"))
+    words = [
+        f"{metrics['steps_per_second']:>8,.0f} steps/s",
+        "success -" if success is None else f"success {success:.2f}",
+        "" if value is None else f"return {value:.1f}",
+        "" if rooms is None else f"rooms {rooms}",
+        f"curiosity {metrics['uncertainty']:.3f}",
+        f"clipped {metrics['clipped_share']:.0%}",
+    ]
+    return "  ".join(filter(None, words))
 
 
 def make_display(total: int, *, quiet: bool = False) -> Display:

@@ -8,8 +8,10 @@ from typing import Any
 from byol_explore.checkpoint import write_atomically
 from byol_explore.config import Config, default_run_dir
 from byol_explore.envs.atari_games import HARD_GAMES
+from byol_explore.envs.registry import make_envs
 from byol_explore.evaluation.scores import clipped, human_normalized
-from byol_explore.training import check_resumable, check_run_dir, load_config, train, write_config
+from byol_explore.metrics import check_extras
+from byol_explore.training import check_resumable, check_run_dir, load_config, resolve_devices, train, write_config
 
 HARD10 = "atari:hard10"
 
@@ -23,7 +25,8 @@ def train_hard10(
     """
     folder = Path(folder) if folder is not None else default_run_dir(config)
     check_run_dir(folder, config, resume=resume)
-    config.validate()
+    check_extras(resolve_devices(config.validate()))
+    make_envs([f"atari:{next(iter(HARD_GAMES))}"], config.atari)
     write_config(folder, config)
     for game in HARD_GAMES:
         run_dir, single = folder / game, dataclasses.replace(config, env=f"atari:{game}")
@@ -31,6 +34,8 @@ def train_hard10(
             if not quiet:
                 print(f"{game}: done before")
             continue
+        if not quiet:
+            print(f"{game}: game {list(HARD_GAMES).index(game) + 1} of {len(HARD_GAMES)}", flush=True)
         train(single, run_dir, resume=resume and (run_dir / "config.json").exists(), quiet=quiet)
         write_scores(folder)
     return write_scores(folder)

@@ -16,6 +16,7 @@ from byol_explore.compilation import enable_compilation_cache
 from byol_explore.config import Config, default_run_dir, from_dict, to_dict
 from byol_explore.console import Display, make_display
 from byol_explore.devices import choose_actor_devices, choose_devices
+from byol_explore.envs.atari_settings import AtariSettings, available_cores
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.envs.registry import make_envs
 from byol_explore.errors import DivergenceError, UserError
@@ -49,11 +50,12 @@ class Summary(NamedTuple):
 def train(config: Config, run_dir: Path | str | None = None, *, resume: bool = False, quiet: bool = False) -> Summary:
     """Train to `config.steps` environment steps and leave everything in the run directory.
 
-    With `resume` a run continues from its newest whole checkpoint, bit for bit as if it had never stopped.
+    With `resume` a run continues from its newest whole checkpoint, bit for bit as if it had never stopped;
+    environments outside jit start new episodes.
     Ctrl-C and SIGTERM save a checkpoint first.
     """
     config = resolve_devices(config.validate())
-    envs = make_envs(config.env_ids, config.atari)
+    envs = make_envs(config.env_ids, atari_settings(config))
     directory = Path(run_dir) if run_dir is not None else default_run_dir(config)
     check_run_dir(directory, config, resume=resume)
     check_extras(config)
@@ -81,6 +83,18 @@ def make_runtime(config: Config, envs: Sequence[AnyEnvironment]) -> Runtime:
     return Anakin(config, envs, choose_devices(config))  # pyright: ignore[reportArgumentType]
 
 
+def evaluation_envs(config: Config, envs: Sequence[AnyEnvironment]) -> Sequence[AnyEnvironment]:
+    """The same tasks with the scores that others report."""
+    settings = config.atari.for_evaluation()
+    return envs if settings == config.atari else make_envs(config.env_ids, settings)
+
+
+def atari_settings(config: Config) -> AtariSettings:
+    """With the cores shared among the actors."""
+    workers = config.atari.workers or max(1, available_cores() // config.runtime.actors)
+    return dataclasses.replace(config.atari, workers=workers)
+
+
 class Run:
     """One training run from its first or its restored state to its end."""
 
@@ -93,12 +107,13 @@ class Run:
         self.window = EpisodeWindow(config.env_ids, config.log.window, [env.spec.success_above for env in envs])
         self.checkpoints = Checkpoints(directory / "checkpoints")
         self.coverage = Coverage(envs[0].spec)
-        self.evaluations = Evaluations(config, envs)
+        self.evaluations = Evaluations(config, evaluation_envs(config, envs))
         self.steps = 0
         self.logged = 0  # step of the last line of metrics.jsonl that was due
         self.pending: list[dict[str, np.ndarray]] = []  # metrics of the dispatches since then
         self.seconds_before = 0.0  # of earlier sessions of this run
         self.compile_seconds = 0.0
+        self.evaluation_seconds = 0.0  # of this session
         self.solved_at: dict[str, float] | None = None
         self.started = self.compiled = time.monotonic()
         self.state: Any = self.runtime.init(config.seed)
@@ -134,10 +149,10 @@ class Run:
                 metrics = self._dispatch()
                 self.steps += per_dispatch
                 self.pending.append(metrics)
-                stopping = self._is_done() or interrupts.received is not None
                 self.display.advance(self.steps, self._row([metrics]))
-                if _crossed(before, self.steps, log.evaluate_every):
-                    self._evaluate()
+                if _crossed(before, self.steps, log.evaluate_every) and interrupts.received is None:
+                    self._evaluate(interrupts)
+                stopping = self._is_done() or interrupts.received is not None
                 due = _crossed(before, self.steps, log.log_every)
                 if due or stopping:
                     self._log()
@@ -190,7 +205,7 @@ class Run:
     def _row(self, pending: list[dict[str, np.ndarray]]) -> dict[str, Any]:
         """A line of metrics.jsonl: episodes, curiosity, losses, speed."""
         means = {name: np.mean([metrics[name] for metrics in pending], axis=0).tolist() for name in pending[0]}
-        running = max(time.monotonic() - self.compiled, 1e-9)
+        running = max(time.monotonic() - self.compiled - self.evaluation_seconds, 1e-9)
         later_steps = self.steps - self.start_steps - self.config.steps_per_dispatch
         row = {
             "steps": self.steps,
@@ -208,8 +223,12 @@ class Run:
                              f"episodes after {self.steps:,} steps, {self.seconds:.0f} s")  # fmt: skip
         return row
 
-    def _evaluate(self) -> None:
-        said = self.evaluations.run(self.state.learner.acting, self.steps)
+    def _evaluate(self, interrupts: Interrupts) -> None:
+        began = time.monotonic()
+        said = self.evaluations.run(
+            self.state.learner.acting, self.steps, should_stop=lambda: interrupts.received is not None
+        )
+        self.evaluation_seconds += time.monotonic() - began
         self.display.say(f"evaluation after {self.steps:,} steps: {said}")
 
     def _log(self) -> None:

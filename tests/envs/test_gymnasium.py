@@ -1,6 +1,7 @@
 """Gymnasium's environments: masks at every boundary, spaces and seeds."""
 
 import itertools
+import math
 from collections.abc import Iterator
 
 import jax
@@ -166,10 +167,10 @@ def test_an_environment_that_only_comes_vectorised() -> None:
     [
         ("CartPole-v1", (4,), ActionSpec((2,)), 500, 475.0, "vector"),
         ("FrozenLake-v1", (16,), ActionSpec((4,)), 100, 0.7, "vector"),
-        ("Pendulum-v1", (3,), ActionSpec((), 1), 200, 0.0, "vector"),
+        ("Pendulum-v1", (3,), ActionSpec((), 1), 200, math.inf, "vector"),
         ("Taxi-v4", (500,), ActionSpec((6,)), 200, 8.0, "vector"),
-        ("Blackjack-v1", {"0": (32,), "1": (11,), "2": (2,)}, ActionSpec((2,)), 100_000, 0.0, "dict"),
-        ("scripted/Robot-v0", {"arm/0": (2,), "eye": (12, 10, 3)}, ActionSpec((3,), 2), 100_000, 0.0, "dict"),
+        ("Blackjack-v1", {"0": (32,), "1": (11,), "2": (2,)}, ActionSpec((2,)), 100_000, math.inf, "dict"),
+        ("scripted/Robot-v0", {"arm/0": (2,), "eye": (12, 10, 3)}, ActionSpec((3,), 2), 100_000, math.inf, "dict"),
     ],
 )
 def test_what_is_known_of_an_environment(

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from byol_explore.envs.atari_emulator import (
     action_count,
 )
 from byol_explore.envs.atari_games import HARD_GAMES
-from byol_explore.envs.atari_settings import AtariSettings
+from byol_explore.envs.atari_settings import AtariSettings, available_cores
 from byol_explore.envs.base import ActionSpec, EnvSpec
 from byol_explore.envs.host import Boundaries
 from byol_explore.errors import UserError
@@ -47,7 +48,7 @@ class Atari:
                 f"unknown Atari game {game!r}; the ten hardest to explore are {hard}; `byol-explore envs` lists all"
             )
         self.game, self.settings = game, settings or AtariSettings()
-        self.workers = workers or os.cpu_count() or 1
+        self.workers = workers or self.settings.workers or available_cores()
         facts = HARD_GAMES.get(game)
         place = facts.place if facts else None
         self.addresses = np.asarray([*place.room.values(), *place.position.values()] if place else [], np.intp)
@@ -56,6 +57,7 @@ class Atari:
             observation=jax.ShapeDtypeStruct((SIZE, SIZE, self.settings.stack), jnp.uint8),
             action=ActionSpec(discrete=(action_count(game, self.settings),)),
             max_steps=-(-self.settings.max_frames // self.settings.action_repeat),
+            success_above=facts.human if facts else math.inf,
             scores=(facts.random, facts.human) if facts else None,
             rooms=tuple(place.room) if place else (),
             position=tuple(place.position) if place else (),

@@ -196,7 +196,7 @@ def main() -> None:
         while command := commands.read(1):
             worker.obey(command)
             answers.write(DONE)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, BrokenPipeError):  # the parent has gone
         pass
     except Exception as error:
         message = f"{type(error).__name__}: {error}".encode()

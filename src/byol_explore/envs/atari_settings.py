@@ -1,6 +1,7 @@
 """The options of Atari games, a part of the configuration."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -23,3 +24,14 @@ class AtariSettings:
     """Rewards to their sign."""
     life_loss: bool = False
     """Whether a lost life counts as the end of an episode."""
+    workers: int = 0
+    """Processes that emulate, per actor; 0 shares the cores among the actors."""
+
+    def for_evaluation(self) -> "AtariSettings":
+        """Whole games and the score as the game counts it, however the agent was trained."""
+        return replace(self, clip_rewards=False, life_loss=False)
+
+
+def available_cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,6 +1,7 @@
 """Gymnasium's environments: `gymnasium:CartPole-v1` and every other registered id, vectorised by Gymnasium itself."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,7 +45,7 @@ class Gymnasium:
             observation=self.observations.spec,
             action=self.actions.spec,
             max_steps=NO_LIMIT if limit is None else limit,
-            success_above=0.0 if threshold is None else float(threshold),
+            success_above=math.inf if threshold is None else float(threshold),
         )
 
     @property

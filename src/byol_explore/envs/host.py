@@ -84,7 +84,7 @@ class TaskBatch:
         self._batches: list[HostBatch] = []
         try:
             for index, env in enumerate(envs):
-                self._batches.append(env.batch(num_envs // len(envs), seed + index))
+                self._batches.append(env.batch(num_envs // len(envs), seed + 1_000_003 * index))
         except BaseException:
             self.close()
             raise

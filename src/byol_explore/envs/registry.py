@@ -75,7 +75,10 @@ def make_env(name: str, atari: AtariSettings | None = None) -> Environment | Hos
         from byol_explore.envs.atari import Atari
 
         if name == "atari:hard10":
-            raise UserError("atari:hard10 stands for ten runs: train it alone, or name one of its games")
+            raise UserError(
+                "atari:hard10 stands for ten runs, each in a directory of its own: name one of its games, or train "
+                "them all with `byol-explore train --env atari:hard10` or train_hard10"
+            )
         return Atari(name.removeprefix("atari:"), atari)
     if name.startswith("gymnasium:"):
         from byol_explore.envs.gymnasium import Gymnasium

@@ -41,7 +41,7 @@ def evaluate(
     directory = Path(run_dir)
     config = load_config(directory)
     enable_compilation_cache()
-    envs = make_envs(config.env_ids, config.atari)
+    envs = make_envs(config.env_ids, config.atari.for_evaluation())
     if episodes is None:
         episodes = 10 if isinstance(envs[0], HostEnvironment) else 200
     restored = _restore(config, envs, Checkpoints(directory / "checkpoints"), checkpoint)

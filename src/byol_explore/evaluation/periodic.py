@@ -1,6 +1,6 @@
 """Evaluation while training: fresh episodes of the target policy, and the best mean over training."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -8,7 +8,7 @@ import numpy as np
 
 from byol_explore.config import Config
 from byol_explore.envs.host import AnyEnvironment
-from byol_explore.evaluation.play import play
+from byol_explore.evaluation.play import Interrupted, play
 from byol_explore.evaluation.scores import human_normalized
 from byol_explore.networks.assembly import Actor
 
@@ -21,15 +21,25 @@ class Evaluations:
         self.last: dict[str, float] = {}  # mean return by task
         self.best: dict[str, float] = {}
 
-    def run(self, actor: Actor, steps: int) -> str:
-        """Play every task with sampled actions; a few words about it."""
+    def run(self, actor: Actor, steps: int, should_stop: Callable[[], bool] = lambda: False) -> str:
+        """Play every task with sampled actions; a few words about it. Given up halfway, it changes nothing."""
+        try:
+            scores = self._play(actor, steps, should_stop)
+        except Interrupted:
+            return "given up"
+        self.last = scores
+        self.best = {name: max(score, self.best.get(name, score)) for name, score in scores.items()}
+        return ", ".join(f"{name} {score:.1f} (best {self.best[name]:.1f})" for name, score in scores.items())
+
+    def _play(self, actor: Actor, steps: int, should_stop: Callable[[], bool]) -> dict[str, float]:
+        """Mean return by task."""
         actor = jax.device_put(actor, jax.devices()[0])
+        scores = {}
         for index, env in enumerate(self.envs):
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self._seed + 1), index), steps % 2**31)
-            score = float(np.mean(play(actor, env, self.episodes, key).episode_return))
-            self.last[env.spec.name] = score
-            self.best[env.spec.name] = max(score, self.best.get(env.spec.name, score))
-        return ", ".join(f"{name} {score:.1f} (best {self.best[name]:.1f})" for name, score in self.last.items())
+            results = play(actor, env, self.episodes, key, should_stop=should_stop)
+            scores[env.spec.name] = float(np.mean(results.episode_return))
+        return scores
 
     def summary(self) -> dict[str, Any]:
         """For a line of metrics: means over tasks, and each task where there are several."""

@@ -17,6 +17,13 @@ AT_ONCE = 64  # host environments
 _choose = jax.jit(act, static_argnames="greedy")
 
 
+MOST_FRAMES = 3000  # of a film
+
+
+class Interrupted(Exception):
+    """Episodes were given up because somebody asked for it."""
+
+
 class Results(NamedTuple):
     episode_return: np.ndarray  # [E]
     length: np.ndarray  # [E]
@@ -24,11 +31,11 @@ class Results(NamedTuple):
 
 def play(
     actor: Actor, env: AnyEnvironment, episodes: int, key: Array, *, greedy: bool = False,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None, should_stop: Callable[[], bool] = lambda: False,
 ) -> Results:  # fmt: skip
     """One whole episode in each of `episodes` environments, so that short episodes count no more than long ones.
 
-    `progress` hears how many have ended, of environments outside jit.
+    Of environments outside jit, `progress` hears how many have ended, and `should_stop` may ask for an end.
     """
     if not isinstance(env, HostEnvironment):
         return _play_inside(actor, env, episodes, key, greedy)
@@ -36,7 +43,14 @@ def play(
     while (done := sum(len(part.length) for part in parts)) < episodes:
         key, part_key = jax.random.split(key)
         count = min(AT_ONCE, episodes - done)
-        parts.append(_play_outside(actor, env, count, part_key, greedy, lambda n, d=done: progress and progress(d + n)))
+
+        def tell(ended: int, before: int = done) -> None:
+            if should_stop():
+                raise Interrupted
+            if progress is not None:
+                progress(before + ended)
+
+        parts.append(_play_outside(actor, env, count, part_key, greedy, tell))
     return Results(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 
 
@@ -47,7 +61,7 @@ def _play_outside(
     try:
         timestep, memory = batch.reset(), actor.initial_memory(env.spec, episodes)
         total, length, done = np.zeros(episodes), np.zeros(episodes, int), np.zeros(episodes, bool)
-        while not np.all(done):
+        for _ in range(env.spec.max_steps):
             key, act_key = jax.random.split(key)
             memory, _, action = _choose(actor, memory, timestep, act_key, greedy=greedy)
             timestep = batch.step(jax.device_get(action))
@@ -55,6 +69,8 @@ def _play_outside(
             length += ~done
             done |= timestep.is_last
             progress(int(np.sum(done)))
+            if np.all(done):
+                break
         return Results(total, length)
     finally:
         batch.close()
@@ -86,7 +102,7 @@ def _play_inside(actor: Actor, env: Environment, episodes: int, key: Array, gree
 
 
 def film(actor: Actor, env: AnyEnvironment, key: Array, episodes: int) -> list[np.ndarray]:
-    """Pictures of sampled episodes, one after the other."""
+    """Pictures of sampled episodes, one after the other; not endlessly many of them outside jit."""
     if isinstance(env, HostEnvironment):
         return _film_outside(actor, env, key, episodes)
     return _film_inside(actor, env, key, episodes)
@@ -100,7 +116,7 @@ def _film_outside(actor: Actor, env: HostEnvironment, key: Array, episodes: int)
         while True:
             frames.append(batch.render())
             ended += bool(timestep.is_last[0])
-            if ended == episodes:
+            if ended == episodes or len(frames) == MOST_FRAMES:
                 return frames
             key, act_key = jax.random.split(key)
             memory, _, action = _choose(actor, memory, timestep, act_key)

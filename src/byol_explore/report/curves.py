@@ -21,6 +21,10 @@ PANELS = (
     ("temperature", ("temperature",)),
     ("gradient norm", ("gradient_norm",)),
     ("steps per second", ("steps_per_second",)),
+    ("evaluation: return, best so far", ("evaluation_return", "evaluation_best")),
+    ("rooms found", ("rooms_found",)),
+    ("policy lag (learner steps)", ("policy_lag",)),
+    ("waiting: learner, actors", ("learner_wait", "actor_wait")),
 )
 
 
@@ -29,8 +33,8 @@ def draw_curves(directory: Path) -> Path | None:
     rows = read_metrics(directory / "metrics.jsonl")
     if not rows:
         return None
-    figure = Figure(figsize=(16, 9), layout="constrained")  # without pyplot, whose state is the caller's
-    for axis, (title, names) in zip(figure.subplots(3, 4).flat, PANELS, strict=True):
+    figure = Figure(figsize=(16, 12), layout="constrained")  # without pyplot, whose state is the caller's
+    for axis, (title, names) in zip(figure.subplots(4, 4).flat, PANELS, strict=True):
         _panel(axis, rows, title, names)
     figure.suptitle(str(directory))
     path = directory / "curves.png"
