@@ -37,7 +37,7 @@ def test_curves_are_a_picture_with_every_metric(tmp_path: Path, monkeypatch: pyt
     assert drawn["kl"] == [(10, 0.5), (20, 3.0)]
     with Image.open(tmp_path / "curves.png") as picture:
         assert picture.format == "PNG"
-        assert picture.size == (1600, 900)
+        assert picture.size == (1600, 1200)
         assert len(np.unique(np.asarray(picture.convert("L")))) > 10
     assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "metrics.jsonl"}
 

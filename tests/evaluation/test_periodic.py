@@ -25,7 +25,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Mean returns to hand out, task by task, instead of playing; and what was asked for."""
     script: dict[str, Any] = {"means": [], "calls": []}
 
-    def pretend(actor: Any, env: Any, episodes: int, key: Any) -> Results:
+    def pretend(actor: Any, env: Any, episodes: int, key: Any, **options: Any) -> Results:
         script["calls"].append((env.spec.name, episodes, jax.random.key_data(key).tolist()))
         mean = script["means"].pop(0)
         return Results(mean + np.asarray([-1.0, 0.0, 1.0]), np.ones(3, int))
