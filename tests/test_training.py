@@ -214,7 +214,7 @@ def test_a_signal_saves_and_stops(
 
     class Sender(Collect):
         def advance(self, steps: int, metrics: dict[str, Any]) -> None:
-            if steps == 4 * DISPATCH:  # noticed after the fifth dispatch
+            if steps == 5 * DISPATCH:  # noticed at once
                 os.kill(os.getpid(), number)
 
     display = Sender()
@@ -319,7 +319,7 @@ def test_without_a_directory_the_run_is_named_after_what_it_is(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     with quickly():
         summary = train(tiny(dispatches=1), quiet=True)
-    assert summary.run_dir == Path("runs/probe:memory/byol-explore-seed0")
+    assert summary.run_dir == Path("runs/probe-memory/byol-explore-seed0")
     assert (tmp_path / summary.run_dir / "summary.json").exists()
 
 

@@ -285,6 +285,7 @@ class Run:
     def _finish(self, signal: int | None) -> Summary:
         for writer in self.writers:
             writer.close()
+        seconds = self.seconds
         data = {
             "env": self.config.env,
             "method": self.config.method,
@@ -292,9 +293,9 @@ class Run:
             "regime": self.config.regime,
             "seed": self.config.seed,
             "steps": self.steps,
-            "seconds": self.seconds,
+            "seconds": seconds,
             "compile_seconds": self.compile_seconds,
-            "steps_per_second": self.steps / max(self.seconds, 1e-9),
+            "steps_per_second": self.steps / max(seconds, 1e-9),
             **self.window.summary(),
             **self.evaluations.summary(),
             **self.coverage.summary(),

@@ -192,7 +192,7 @@ def test_lock_step_makes_equal_runs(tmp_path: Path) -> None:
 def test_ctrl_c_saves_and_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Sender(NullDisplay):
         def advance(self, steps: int, metrics: dict[str, Any]) -> None:
-            if steps == DISPATCH:  # noticed after the second dispatch
+            if steps == 2 * DISPATCH:  # noticed at once
                 os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patch:

@@ -54,5 +54,5 @@ def _panel(axis: Axes, rows: list[dict[str, Any]], title: str, names: tuple[str,
     axis.grid(alpha=0.3)
     if title == "success" or title.startswith("share"):
         axis.set_ylim(-0.03, 1.03)
-    if len(names) > 1:
+    if len(names) > 1 and axis.lines:
         axis.legend()
