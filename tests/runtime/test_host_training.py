@@ -219,9 +219,9 @@ def test_what_stops_an_actor_stops_the_run_and_it_can_continue(tmp_path: Path, e
 
 
 def test_a_run_is_evaluated_by_the_same_command(root: Path, tmp_path: Path) -> None:
-    world = Scripted()
+    directory, world = half(root), Scripted()
     with playing(world):
-        report = evaluate(half(root), gif=tmp_path / "episodes.gif", gif_episodes=1)
+        report = evaluate(directory, gif=tmp_path / "episodes.gif", gif_episodes=1)
     assert (report["checkpoint_steps"], report["episodes"]) == (HALF * DISPATCH, 10)
     for mode in ("greedy", "sampled"):
         assert report["tasks"]["scripted"][mode]["length_mean"] == 3.0  # of the five episodes, each played twice
