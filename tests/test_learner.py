@@ -14,7 +14,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from builders import BATCH, assert_trees_close, jit, largest, make_spec, make_trajectory, small_config
 from byol_explore.config import AgentConfig, Config, OptimizerConfig
-from byol_explore.learner import FINITE_ORDER, Learner, LearnerState, world_encoder
+from byol_explore.learner import FINITE_ORDER, Learner, LearnerState, UpdateOutput, world_encoder
 from byol_explore.ops import popart
 from byol_explore.types import Array, Trajectory
 
@@ -47,7 +47,7 @@ def values(learner: Learner, state: LearnerState, belief: Array) -> np.ndarray:
 
 def test_popart_preserves_values_while_its_statistics_move() -> None:
     learner, state, trajectory = setup(with_settings(small_config(), learning_rate=1e-12))
-    after, _, _ = jit(learner.update)(state, trajectory)
+    after, _ = jit(learner.update)(state, trajectory)
     belief = jax.random.normal(jax.random.key(2), (5, learner.config.network.belief_size))
     assert abs(float(after.statistics.popart.mean[0] - state.statistics.popart.mean[0])) > 1e-3
     np.testing.assert_allclose(values(learner, after, belief), values(learner, state, belief), rtol=1e-4, atol=1e-5)
@@ -107,7 +107,7 @@ def test_target_policy_is_refreshed_every_period_and_not_between() -> None:
     _, state, trajectory, update = default()
     first = state.acting
     for step in range(1, 11):
-        state, _, _ = update(state, trajectory)
+        state, _ = update(state, trajectory)
         if step < 10:
             assert_trees_close(state.acting, first, rtol=0, atol=0)
     assert_trees_close(state.acting, state.online.actor, rtol=0, atol=0)
@@ -116,7 +116,7 @@ def test_target_policy_is_refreshed_every_period_and_not_between() -> None:
 
 def test_ema_target_moves_towards_the_online_encoder_after_the_step() -> None:
     learner, state, trajectory, update = default()
-    after, _, _ = update(state, trajectory)
+    after, _ = update(state, trajectory)
     decay = learner.config.curiosity.target_decay
     expected = jax.tree.map(
         lambda old, new: decay * old + (1 - decay) * new, state.target, world_encoder(after.online.actor)
@@ -128,7 +128,7 @@ def test_ema_target_moves_towards_the_online_encoder_after_the_step() -> None:
 def test_gradient_clipping_is_of_the_global_norm_and_not_element_wise() -> None:
     """Adam's first moment is (1 - b1) times the clipped gradient: one factor for all parameters."""
     learner, state, trajectory = setup(with_settings(small_config(), max_gradient_norm=0.01))
-    after, metrics, _ = jit(learner.update)(state, trajectory)
+    after, (metrics, *_) = jit(learner.update)(state, trajectory)
     gradient, _ = jit(lambda s, t: jax.grad(learner._loss, has_aux=True)(s.online, s.duals, s, t))(state, trajectory)
     norm = float(optax.tree.norm(gradient))
     assert norm > 0.01
@@ -145,7 +145,7 @@ def test_regimes(regime: str, extrinsic: float, intrinsic: float) -> None:
     config = dataclasses.replace(small_config(mixing=0.25), regime=regime)
     learner, state, trajectory = setup(config)
     uncertainty = jnp.abs(jax.random.normal(jax.random.key(0), trajectory.reward.shape)) + 1.0
-    reward, _, _ = learner._reward(state.statistics, uncertainty, trajectory)
+    reward, _, _, _ = learner._reward(state.statistics, uncertainty, trajectory)
     valid = np.asarray(trajectory.valid)
     r_e = np.asarray(trajectory.reward) / np.sqrt(np.mean(np.asarray(trajectory.reward)[valid] ** 2))
     scaled = np.asarray(uncertainty) / np.sqrt(np.var(np.asarray(uncertainty)[valid]) + 1e-8)
@@ -156,7 +156,7 @@ def test_regimes(regime: str, extrinsic: float, intrinsic: float) -> None:
 
 def test_no_curiosity_is_pure_reinforcement_learning() -> None:
     learner, state, trajectory = setup(small_config("none"))
-    _, metrics, finite = jit(learner.update)(state, trajectory)
+    _, (metrics, finite, _) = jit(learner.update)(state, trajectory)
     assert metrics["intrinsic_reward"] == 0.0
     assert metrics["loss_curiosity"] == 0.0
     assert bool(jnp.all(finite))
@@ -165,7 +165,7 @@ def test_no_curiosity_is_pure_reinforcement_learning() -> None:
 @pytest.mark.parametrize("action", ["continuous", "hybrid"])
 def test_every_dual_of_every_action_part_is_trained(action: str) -> None:
     learner, state, trajectory = setup(with_settings(small_config()), action)
-    after, _, finite = jit(learner.update)(state, trajectory)
+    after, (_, finite, _) = jit(learner.update)(state, trajectory)
     assert bool(jnp.all(finite))
     for name, before in state.duals._asdict().items():
         assert np.all(np.asarray(getattr(after.duals, name)) != np.asarray(before)), name
@@ -176,11 +176,11 @@ def test_statistics_are_kept_per_task() -> None:
     trajectory = trajectory._replace(
         task=jnp.asarray([0, 1, 0], jnp.int32), reward=trajectory.reward * jnp.asarray([1.0, 50.0, 1.0])
     )
-    after, _, _ = jit(learner.update)(state, trajectory)
+    after, _ = jit(learner.update)(state, trajectory)
     scale = np.asarray(after.statistics.extrinsic.mean_square)
     assert scale[1] > 100 * scale[0]
     only_first = trajectory._replace(task=jnp.zeros((BATCH,), jnp.int32))
-    again, _, _ = jit(learner.update)(after, only_first)
+    again, _ = jit(learner.update)(after, only_first)
     assert again.statistics.popart.mean[1] == after.statistics.popart.mean[1]
     assert again.statistics.popart.mean[0] != after.statistics.popart.mean[0]
 
@@ -203,10 +203,14 @@ def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None
     share = PartitionSpec(None, "devices")
     specs = Trajectory(*[share] * 6, task=PartitionSpec("devices"), memory=PartitionSpec("devices"))
     mesh = Mesh(np.asarray(jax.devices()[:2]), ("devices",))
-    spread = jax.shard_map(shared.update, mesh=mesh, in_specs=(PartitionSpec(), specs), out_specs=PartitionSpec())
-    expected, expected_metrics, _ = jit(whole.update)(state, batch)
-    actual, metrics, _ = jit(spread)(state, batch)
-    assert_trees_close(metrics, expected_metrics, rtol=1e-4, atol=1e-5)
+    outputs = UpdateOutput(PartitionSpec(), PartitionSpec(), share)
+    spread = jax.shard_map(
+        shared.update, mesh=mesh, in_specs=(PartitionSpec(), specs), out_specs=(PartitionSpec(), outputs)
+    )
+    expected, expected_output = jit(whole.update)(state, batch)
+    actual, output = jit(spread)(state, batch)
+    assert_trees_close(output.metrics, expected_output.metrics, rtol=1e-4, atol=1e-5)
+    assert_trees_close(output.intrinsic_reward, expected_output.intrinsic_reward, rtol=1e-3, atol=1e-4)
     assert_trees_close(actual.statistics, expected.statistics, rtol=1e-4)
     assert_trees_close(actual.optimizer[1][0].mu, expected.optimizer[1][0].mu, rtol=1e-3, atol=1e-6)
 
@@ -221,5 +225,5 @@ def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None
 def test_the_first_quantity_that_is_not_finite_is_named(where: Any, name: str) -> None:
     _, state, trajectory, update = default()
     state = eqx.tree_at(where, state, replace_fn=lambda x: jnp.full_like(x, jnp.nan))
-    _, _, finite = update(state, trajectory)
+    _, (_, finite, _) = update(state, trajectory)
     assert FINITE_ORDER[int(np.flatnonzero(~np.asarray(finite))[0])] == name

@@ -14,7 +14,7 @@ from byol_explore.curiosity.reward import RewardScale, initial_scale, mix, resca
 from byol_explore.envs.base import EnvSpec
 from byol_explore.networks.assembly import Actor, Networks, View, make_actor, make_encoder
 from byol_explore.networks.layers import MLP, Linear
-from byol_explore.ops import moments, policies, popart, returns, vmpo
+from byol_explore.ops import latent, moments, policies, popart, returns, vmpo
 from byol_explore.ops.collectives import Axis, copies, global_sum
 from byol_explore.ops.moments import masked_mean
 from byol_explore.types import Array, Encoder, Policy, PyTree, Trajectory
@@ -40,10 +40,12 @@ class LearnerState(NamedTuple):
     step: Array  # [] learner steps done
 
 
-class LossOutput(NamedTuple):
-    statistics: Statistics
+class UpdateOutput(NamedTuple):
+    """What a learner step says of its batch."""
+
     metrics: dict[str, Array]
     finite: Array  # [len(FINITE_ORDER)] whether each quantity was finite, in causal order
+    intrinsic_reward: Array  # [T-1, B] normalised, 0 where no transition is
 
 
 FINITE_ORDER = (
@@ -115,11 +117,11 @@ class Learner:
             covariance=jnp.full((action.continuous,), agent.kl_covariance),
         )
 
-    def update(self, state: LearnerState, trajectory: Trajectory) -> tuple[LearnerState, dict[str, Array], Array]:
-        """One learner step: new state, metrics, and the finiteness of each quantity of FINITE_ORDER."""
+    def update(self, state: LearnerState, trajectory: Trajectory) -> tuple[LearnerState, UpdateOutput]:
+        """One learner step."""
         gradient_fn = jax.grad(self._loss, argnums=(0, 1), has_aux=True)
-        (gradient, dual_gradient), output = gradient_fn(state.online, state.duals, state, trajectory)
-        popart_before, popart_after = state.statistics.popart, output.statistics.popart
+        (gradient, dual_gradient), (statistics, output) = gradient_fn(state.online, state.duals, state, trajectory)
+        popart_before, popart_after = state.statistics.popart, statistics.popart
         online = eqx.tree_at(
             lambda networks: networks.value.layers[-1],
             state.online,
@@ -142,11 +144,10 @@ class Learner:
                 duals=duals,
                 optimizer=optimizer,
                 dual_optimizer=dual_optimizer,
-                statistics=output.statistics,
+                statistics=statistics,
                 step=step,
             ),
-            metrics,
-            finite,
+            UpdateOutput(metrics, finite, output.intrinsic_reward),
         )
 
     def _mean(self, x: Array, valid: Array) -> Array:
@@ -154,7 +155,7 @@ class Learner:
 
     def _loss(
         self, online: Networks, duals: vmpo.Duals, state: LearnerState, trajectory: Trajectory
-    ) -> tuple[Array, LossOutput]:
+    ) -> tuple[Array, tuple[Statistics, UpdateOutput]]:
         """Curiosity, value and policy losses from one forward pass with the parameters before the update."""
         agent, curiosity_config = self.config.agent, self.config.curiosity
         online = copies(online, self.axis)
@@ -163,7 +164,9 @@ class Learner:
         world_view = view if actor.world is None else actor.world.unroll(trajectory, memory.world)
         curiosity = online.curiosity(state.target, world_view, trajectory, self.axis)
 
-        reward, statistics, reward_metrics = self._reward(state.statistics, curiosity.uncertainty, trajectory)
+        reward, intrinsic, statistics, reward_metrics = self._reward(
+            state.statistics, curiosity.uncertainty, trajectory
+        )
         value_loss, advantage, statistics, value_metrics = self._value_loss(
             online.value, view, reward, statistics, trajectory
         )
@@ -178,6 +181,7 @@ class Learner:
             **reward_metrics,
             **value_metrics,
             **policy_metrics,
+            **self._health(state, world_view.embedding),
         }
         checks = (
             jnp.where(trajectory.valid, trajectory.reward, 0.0),
@@ -185,7 +189,18 @@ class Learner:
             metrics["value_target"], policy, metrics["loss_policy"], metrics["temperature"], metrics["loss_kl"],
         )  # fmt: skip
         finite = self._all_finite(checks)
-        return loss, LossOutput(statistics, metrics, finite)
+        return loss, (statistics, UpdateOutput(metrics, finite, intrinsic))
+
+    def _health(self, state: LearnerState, embedding: Array) -> dict[str, Array]:
+        """Whether embeddings differ from each other, and how far the target is behind."""
+        unit = latent.l2_normalize(embedding)
+        mean = jax.vmap(self._mean, (-1, None))(unit, jnp.ones(unit.shape[:-1], bool))
+        metrics = {"embedding_spread": 1.0 - jnp.sum(jnp.square(mean))}
+        if self.config.method == "byol-explore":
+            encoder = world_encoder(state.online.actor)
+            apart = jax.tree.map(jnp.subtract, state.target, encoder)
+            metrics["target_distance"] = optax.tree.norm(apart) / optax.tree.norm(encoder)
+        return jax.tree.map(jax.lax.stop_gradient, metrics)
 
     def _all_finite(self, trees: tuple[PyTree, ...]) -> Array:
         """Whether each tree is finite everywhere, on all devices."""
@@ -194,8 +209,8 @@ class Learner:
 
     def _reward(
         self, statistics: Statistics, uncertainty: Array, trajectory: Trajectory
-    ) -> tuple[Array, Statistics, dict[str, Array]]:
-        """The reward that the agent maximises, [T-1, B] (section 3.3, appendix A.3, C)."""
+    ) -> tuple[Array, Array, Statistics, dict[str, Array]]:
+        """The reward that the agent maximises and its intrinsic part, [T-1, B] (section 3.3, appendix A.3, C)."""
         config, valid = self.config, trajectory.valid
         normalizer, intrinsic = moments.intrinsic_reward(
             statistics.normalizer, uncertainty, valid, config.curiosity.normalizer_decay, config.prioritize, self.axis
@@ -221,7 +236,7 @@ class Learner:
             "extrinsic_reward": self._mean(trajectory.reward, valid),
         }
         statistics = Statistics(normalizer, statistics.popart, extrinsic_stats, intrinsic_stats)
-        return (1.0 - config.agent.gamma) * reward, statistics, metrics
+        return (1.0 - config.agent.gamma) * reward, jnp.where(valid, intrinsic, 0.0), statistics, metrics
 
     def _value_loss(
         self, head: MLP, view: View, reward: Array, statistics: Statistics, trajectory: Trajectory

@@ -21,6 +21,7 @@ from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.envs.registry import make_envs
 from byol_explore.errors import DivergenceError, UserError
 from byol_explore.evaluation.coverage import Coverage
+from byol_explore.evaluation.maps import CuriosityMaps
 from byol_explore.evaluation.periodic import Evaluations
 from byol_explore.interrupts import Interrupts
 from byol_explore.learner import FINITE_ORDER
@@ -107,6 +108,7 @@ class Run:
         self.window = EpisodeWindow(config.env_ids, config.log.window, [env.spec.success_above for env in envs])
         self.checkpoints = Checkpoints(directory / "checkpoints")
         self.coverage = Coverage(envs[0].spec)
+        self.maps = CuriosityMaps(config.env_ids, envs)
         self.evaluations = Evaluations(config, evaluation_envs(config, envs))
         self.steps = 0
         self.logged = 0  # step of the last line of metrics.jsonl that was due
@@ -181,6 +183,9 @@ class Run:
         self._check_finite(output)
         if output.places is not None and len(self.config.env_ids) == 1:
             self.coverage.add(output.places, self.steps)
+        if output.places is not None and output.intrinsic_reward is not None:
+            end = self.steps + self.config.steps_per_dispatch
+            self.maps.add(output.places, output.intrinsic_reward, self.steps, end)
         self.window.add(output.episodes.ended, output.episodes.episode_return, output.episodes.length)
         return {name: np.mean(values, axis=0) for name, values in output.metrics.items()}
 
@@ -244,6 +249,7 @@ class Run:
             "seconds": self.seconds,
             "episodes": self.window.to_meta(),
             "coverage": self.coverage.to_meta(),
+            "maps": self.maps.to_meta(),
             "evaluations": self.evaluations.to_meta(),
             "solved_at": self.solved_at,
             "logged": self.logged,
@@ -252,9 +258,11 @@ class Run:
         summary = self.window.summary()
         score = (summary["success_rate"] or 0.0) + 1e-3 * (summary["return_mean"] or 0.0)
         self.checkpoints.save(self.steps, self.state, meta, score)
-        self._write_coverage()
+        self._write_places()
 
-    def _write_coverage(self) -> None:
+    def _write_places(self) -> None:
+        if self.maps.envs:
+            write_atomically(self.directory / "maps.json", json.dumps(self.maps.to_file()) + "\n")
         if self.coverage.rooms:
             meta = self.coverage.to_meta()
             write_atomically(self.directory / "coverage.json", json.dumps(meta) + "\n")
@@ -274,6 +282,7 @@ class Run:
         self.solved_at = restored.meta["solved_at"]
         self.window.load_meta(restored.meta["episodes"])
         self.coverage.load_meta(restored.meta["coverage"])
+        self.maps.load_meta(restored.meta["maps"])
         self.evaluations.load_meta(restored.meta["evaluations"])
         self.logged = restored.meta.get("logged", self.steps)
         self.pending = [

@@ -5,7 +5,7 @@ together the way dm_env and Gymnasium's NEXT_STEP mode do: the last observation 
 stream, the action after it is ignored, and the answer is the first observation of the next episode.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +47,21 @@ class Environment(Protocol):
     def step(self, state: PyTree, action: Action) -> tuple[PyTree, TimeStep]: ...
     def render(self, state: PyTree) -> np.ndarray:
         """An RGB picture [H, W, 3] uint8 of a state on the host."""
+        ...
+
+
+@runtime_checkable
+class Mapped(Protocol):
+    """An environment whose agent stands on a cell of a floor plan."""
+
+    floor: tuple[int, int]  # height and width
+
+    def place(self, state: PyTree) -> Array:
+        """[2] row and column of the agent."""
+        ...
+
+    def floor_plan(self) -> list[str]:
+        """A row of characters per row of cells: # wall, . floor, D door, G goal, o something else."""
         ...
 
 
@@ -113,6 +128,13 @@ class VectorEnv:
     def step(self, states: tuple[EpisodeState, ...], action: Action) -> tuple[tuple[EpisodeState, ...], TimeStep]:
         actions = self._split(action)
         return self._gather([env.step(s, a) for env, s, a in zip(self.tasks, states, actions, strict=True)])
+
+    def places(self, states: tuple[EpisodeState, ...]) -> Array:
+        """[E, 2] rows and columns, or [E, 0] unless every task has a floor plan."""
+        if not all(isinstance(task.env, Mapped) for task in self.tasks):
+            return jnp.zeros((self.num_envs, 0), jnp.uint8)
+        places = [jax.vmap(task.env.place)(s.world) for task, s in zip(self.tasks, states, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
+        return jnp.stack(places, axis=1).reshape(self.num_envs, 2).astype(jnp.uint8)
 
     def _split(self, tree: PyTree) -> list[PyTree]:
         return [jax.tree.map(lambda x, i=i: x[i :: len(self.tasks)], tree) for i in range(len(self.tasks))]

@@ -5,13 +5,16 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from xminigrid.core.constants import NUM_ACTIONS
+from xminigrid.core.constants import NUM_ACTIONS, Tiles
 from xminigrid.environment import Environment as XEnvironment
 from xminigrid.environment import EnvParams
 from xminigrid.types import TimeStep as XTimeStep
 
 from byol_explore.envs.base import ActionSpec, EnvSpec
 from byol_explore.types import Action, Array, TimeStep
+
+_DOORS = (Tiles.DOOR_CLOSED, Tiles.DOOR_LOCKED, Tiles.DOOR_OPEN)
+_CHARACTERS = {Tiles.WALL: "#", Tiles.FLOOR: ".", Tiles.GOAL: "G", **dict.fromkeys(_DOORS, "D")}
 
 
 class MiniGrid:
@@ -27,6 +30,7 @@ class MiniGrid:
         assert params.max_steps is not None
         observation = jax.ShapeDtypeStruct((self.view_size, self.view_size, 2), jnp.uint8)
         self._constants = self._constant_encodings()
+        self.floor = (params.height, params.width)
         self.spec = EnvSpec(name, observation, ActionSpec(discrete=(int(NUM_ACTIONS),)), params.max_steps)
 
     def reset(self, key: Array) -> tuple[XTimeStep[Any], TimeStep]:
@@ -54,6 +58,16 @@ class MiniGrid:
         known = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
         outputs = zip(names, program.jaxpr.outvars, strict=True)
         return {name: np.asarray(known[output]) for name, output in outputs if output in known}
+
+    def place(self, state: XTimeStep[Any]) -> Array:
+        """[2] row and column."""
+        return state.state.agent.position
+
+    def floor_plan(self) -> list[str]:
+        """Of one episode; what lies elsewhere in the next one is drawn where it is in this one."""
+        state, _ = jax.jit(self.reset)(jax.random.key(0))
+        tiles = np.asarray(state.state.grid)[..., 0]
+        return ["".join(_CHARACTERS.get(int(tile), "o") for tile in row) for row in tiles]
 
     def render(self, state: XTimeStep[Any]) -> np.ndarray:
         return np.asarray(self.env.render(self.params, state))

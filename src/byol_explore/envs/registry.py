@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+from xminigrid.environment import Environment as XEnvironment
+from xminigrid.environment import EnvParams
 from xminigrid.registration import make, registered_environments
 
 from byol_explore.envs.atari_games import HARD_GAMES
 from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.envs.base import Environment
+from byol_explore.envs.corridors import Corridor, MemoryFromStart
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.minigrid import MiniGrid
 from byol_explore.envs.probes import PROBES
@@ -16,8 +19,35 @@ from byol_explore.envs.rooms import Rooms
 from byol_explore.envs.xland_rules import ball_and_square_make_star
 from byol_explore.errors import UserError
 
-_ROOMS = re.compile(r"rooms-(\d+)")
-MAX_ROOMS = 50
+_SIZED = re.compile(r"(rooms|corridor|memory)-(\d+)")
+
+
+class Sized(NamedTuple):
+    """A family of grid worlds of any size."""
+
+    description: str
+    lowest: int
+    highest: int
+    make: Callable[[int], tuple[XEnvironment[Any, Any], EnvParams]]
+
+
+def _rooms(size: int) -> tuple[XEnvironment[Any, Any], EnvParams]:
+    return (env := Rooms(size)), env.default_params()
+
+
+def _corridor(size: int) -> tuple[XEnvironment[Any, Any], EnvParams]:
+    return (env := Corridor(size)), env.default_params()
+
+
+def _memory(size: int) -> tuple[XEnvironment[Any, Any], EnvParams]:
+    return (env := MemoryFromStart()), env.default_params(width=size)
+
+
+SIZED = {
+    "rooms": Sized("rooms in a row behind closed doors", 2, 50, _rooms),
+    "corridor": Sized("legs of a folded corridor", 1, 50, _corridor),
+    "memory": Sized("cells from an object to where it must be known", 8, 128, _memory),
+}
 _registered: dict[str, Callable[[], Environment | HostEnvironment]] = {}
 
 
@@ -35,9 +65,9 @@ def register_env(name: str, factory: Callable[[], Environment | HostEnvironment]
 
 
 def env_families() -> dict[str, list[str]]:
-    """All names, by family; `rooms-N` stands for any N."""
+    """All names, by family; `rooms-N` and its like stand for any N."""
     return {
-        "rooms": ["rooms-N"],
+        "sized": [f"{family}-N ({description})" for family, (description, *_) in SIZED.items()],
         "MiniGrid": [name for name in registered_environments() if name.startswith("MiniGrid")],
         "XLand-MiniGrid": [name for name in registered_environments() if name.startswith("XLand")],
         "probe": [f"probe:{name}" for name in PROBES],
@@ -67,6 +97,13 @@ def make_envs(names: list[str], atari: AtariSettings | None = None) -> list[Envi
     return envs
 
 
+def _make_sized(name: str, family: str, size: int) -> MiniGrid:
+    _, lowest, highest, make_one = SIZED[family]
+    if not lowest <= size <= highest:
+        raise UserError(f"environment {name!r}: the number must be {lowest} to {highest}")
+    return MiniGrid(name, *make_one(size))
+
+
 def make_env(name: str, atari: AtariSettings | None = None) -> Environment | HostEnvironment:
     """The environment of that name; settings are those of Atari games."""
     if name in _registered:
@@ -86,12 +123,8 @@ def make_env(name: str, atari: AtariSettings | None = None) -> Environment | Hos
         if name.startswith("gymnasium:ALE/"):
             raise UserError(f"{name!r}: Atari games are called atari:<game> here, for example atari:montezuma_revenge")
         return Gymnasium(name.removeprefix("gymnasium:"))
-    if match := _ROOMS.fullmatch(name):
-        rooms = int(match.group(1))
-        if not 2 <= rooms <= MAX_ROOMS:
-            raise UserError(f"environment {name!r}: the number of rooms must be 2 to {MAX_ROOMS}")
-        env = Rooms(rooms)
-        return MiniGrid(name, env, env.default_params())
+    if match := _SIZED.fullmatch(name):
+        return _make_sized(name, match.group(1), int(match.group(2)))
     if name in registered_environments():
         settings = {"ruleset": ball_and_square_make_star()} if name.startswith("XLand") else {}
         return MiniGrid(name, *make(name, **settings))

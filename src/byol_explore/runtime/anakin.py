@@ -11,10 +11,10 @@ from jax.sharding import Mesh, NamedSharding
 from byol_explore.agent import act
 from byol_explore.config import Config
 from byol_explore.envs.base import Environment, VectorEnv
-from byol_explore.learner import Learner, LearnerState
+from byol_explore.learner import Learner, LearnerState, UpdateOutput
 from byol_explore.networks.assembly import Actor
-from byol_explore.runtime.base import AXIS, WHOLE, DispatchOutput, Episodes, share, spread, strongly_typed
-from byol_explore.types import Array, Device, Memory, PyTree, TimeStep, Trajectory
+from byol_explore.runtime.base import AXIS, UPDATES, WHOLE, DispatchOutput, Episodes, share, spread, strongly_typed
+from byol_explore.types import AnyArray, Array, Device, Memory, PyTree, TimeStep, Trajectory
 
 
 class ActorState(NamedTuple):
@@ -26,6 +26,13 @@ class ActorState(NamedTuple):
     episode_return: Array  # [E]
     length: Array  # [E]
     key: Array  # [1] per device
+
+
+class Steps(NamedTuple):
+    """What happened at each step of a rollout, beside what the learner gets."""
+
+    episodes: Episodes  # [T-1, E]
+    places: AnyArray  # [T-1, E, P] where the step led
 
 
 class RunState(NamedTuple):
@@ -83,37 +90,38 @@ class Anakin:
         batches: Any = Trajectory(*[2] * 6, task=1, memory=1)  # pyright: ignore[reportArgumentType]
         # The engine's own control flow does not carry the types that the check of replication needs.
         roll = self._spread(self._act, (WHOLE, 0), (0, batches, 1), check=False)
-        learn = self._spread(self._learn, (WHOLE, batches), (WHOLE, WHOLE, WHOLE), check=True)
+        learn = self._spread(self._learn, (WHOLE, batches), (WHOLE, UPDATES), check=True)
 
         def one_round(state: RunState, _: None) -> tuple[RunState, DispatchOutput]:
-            actor, sequences, episodes = roll(state.learner.acting, state.actor)
-            learner, metrics, finite = learn(state.learner, sequences)
-            return RunState(learner, actor), DispatchOutput(metrics, finite, episodes)
+            actor, sequences, steps = roll(state.learner.acting, state.actor)
+            learner, updates = learn(state.learner, sequences)
+            output = DispatchOutput(
+                updates.metrics, updates.finite, steps.episodes, steps.places, updates.intrinsic_reward
+            )
+            return RunState(learner, actor), output
 
         rounds = self.config.runtime.rollouts_per_dispatch
         state, output = jax.lax.scan(one_round, state, length=rounds)
         metrics, finite = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (output.metrics, output.finite))
-        return jax.tree.map(strongly_typed, state), DispatchOutput(metrics, finite, output.episodes)
+        return jax.tree.map(strongly_typed, state), output._replace(metrics=metrics, finite=finite)
 
-    def _act(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Episodes]:
-        state, trajectory, episodes = self.rollout(actor, state)
-        return state, self.batches(trajectory), episodes
+    def _act(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Steps]:
+        state, trajectory, steps = self.rollout(actor, state)
+        return state, self.batches(trajectory), steps
 
-    def _learn(self, learner: LearnerState, batches: Trajectory) -> tuple[LearnerState, dict[str, Array], Array]:
-        def update(learner: LearnerState, batch: Trajectory) -> tuple[LearnerState, tuple[dict[str, Array], Array]]:
-            learner, metrics, finite = self.learner.update(learner, batch)
-            return learner, (metrics, finite)
-
-        learner, (metrics, finite) = jax.lax.scan(update, learner, batches)
-        return learner, metrics, finite
+    def _learn(self, learner: LearnerState, batches: Trajectory) -> tuple[LearnerState, UpdateOutput]:
+        learner, output = jax.lax.scan(self.learner.update, learner, batches)
+        batch_by_batch = jnp.moveaxis(output.intrinsic_reward, 0, 1)  # [T-1, batches, B]
+        rewards = batch_by_batch.reshape(batch_by_batch.shape[0], -1)  # [T-1, E]
+        return learner, output._replace(intrinsic_reward=rewards)
 
     def close(self) -> None: ...
 
-    def rollout(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Episodes]:
+    def rollout(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Steps]:
         """T - 1 steps of all environments; the last observation is the next rollout's first."""
         start = state.memory._replace(reward=state.timestep.reward)
 
-        def step(state: ActorState, _: None) -> tuple[ActorState, tuple[PyTree, Episodes]]:
+        def step(state: ActorState, _: None) -> tuple[ActorState, tuple[PyTree, Steps]]:
             key, act_key = jax.random.split(state.key[0])
             memory, policy, action = act(actor, state.memory, state.timestep, act_key)
             envs, timestep = self.envs.step(state.envs, action)
@@ -121,10 +129,10 @@ class Anakin:
             length = jnp.where(timestep.is_first, 0, state.length + 1)
             transition = (state.timestep.observation, state.timestep.is_first, action, timestep.reward,
                           timestep.discount, policy)  # fmt: skip
-            episodes = Episodes(timestep.is_last, episode_return, length)
-            return ActorState(envs, timestep, memory, episode_return, length, key[None]), (transition, episodes)
+            steps = Steps(Episodes(timestep.is_last, episode_return, length), self.envs.places(envs))
+            return ActorState(envs, timestep, memory, episode_return, length, key[None]), (transition, steps)
 
-        state, (transitions, episodes) = jax.lax.scan(step, state, length=self.config.runtime.sequence_length - 1)
+        state, (transitions, steps) = jax.lax.scan(step, state, length=self.config.runtime.sequence_length - 1)
         observation, is_first, action, reward, discount, policy = transitions
         observation, is_first = jax.tree.map(
             lambda xs, last: jnp.concatenate([xs, last[None]]),
@@ -134,7 +142,7 @@ class Anakin:
         trajectory = Trajectory(
             observation, is_first, action, reward, discount, policy, task=self.envs.task, memory=start
         )
-        return state, trajectory, episodes
+        return state, trajectory, steps
 
     def batches(self, trajectory: Trajectory) -> Trajectory:
         """Split over environments into consecutive learner batches: a new leading axis to scan over."""

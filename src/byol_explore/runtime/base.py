@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from byol_explore.learner import Learner
+from byol_explore.learner import Learner, UpdateOutput
 from byol_explore.types import AnyArray, Array
 
 AXIS = "devices"
 WHOLE = -1
+UPDATES: Any = UpdateOutput(metrics=WHOLE, finite=WHOLE, intrinsic_reward=1)  # pyright: ignore[reportArgumentType]
 
 
 class Episodes(NamedTuple):
@@ -27,6 +28,7 @@ class DispatchOutput(NamedTuple):
     finite: AnyArray  # [updates, quantities]
     episodes: Episodes  # [rollouts, T-1, E]
     places: AnyArray | None = None  # [rollouts, T-1, E, P] where the agents went, of environments that know
+    intrinsic_reward: AnyArray | None = None  # [rollouts, T-1, E] what going there was worth
 
 
 class Runtime(Protocol):

@@ -20,7 +20,7 @@ from byol_explore.envs.host import HostEnvironment
 from byol_explore.learner import Learner, LearnerState
 from byol_explore.networks.assembly import Actor
 from byol_explore.networks.encoders import centered, has_image_encoder
-from byol_explore.runtime.base import AXIS, WHOLE, DispatchOutput, share, spread, strongly_typed
+from byol_explore.runtime.base import AXIS, UPDATES, WHOLE, DispatchOutput, share, spread, strongly_typed
 from byol_explore.runtime.host_actor import HostActor, Rollout, mean_observation
 from byol_explore.types import Array, Device, PyTree, Trajectory
 
@@ -127,7 +127,7 @@ class Sebulba:
         self._whole = NamedSharding(self.mesh, share(WHOLE))
         self._parameters = Parameters()
         self._actors: list[ActorThread] | list[LockStep] | None = None
-        update = spread(self.learner.update, self.mesh, (WHOLE, _BATCH), (WHOLE, WHOLE, WHOLE), check=True)
+        update = spread(self.learner.update, self.mesh, (WHOLE, _BATCH), (WHOLE, UPDATES), check=True)
         self._init, self._update = jax.jit(self.learner.init), jax.jit(update, donate_argnums=0)
 
     def init(self, seed: int) -> HostRunState:
@@ -182,8 +182,8 @@ class Sebulba:
         """One update per batch of environments; a changed target policy is published."""
         lag = np.float32(self._parameters.step - rollout.pulled_at)
         for batch in split(rollout.trajectory, self.config.runtime.batch_size):
-            learner, metrics, finite = self._update(learner, self._put(batch))
-            updates.append(({**metrics, "policy_lag": lag}, finite))
+            learner, output = self._update(learner, self._put(batch))
+            updates.append(({**output.metrics, "policy_lag": lag}, output.finite))
             self._parameters.step += 1
         self._publish(learner)
         return learner

@@ -1,0 +1,86 @@
+"""Where on the floor the agents went, and what they found curious there, over the time of training."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from byol_explore.envs.base import Mapped
+
+MOST_SLICES = 8  # of the time of training; when there are more, neighbours are joined
+DIGITS = 4  # of a sum of rewards that are written
+_FIELDS = ("visits", "intrinsic_reward")
+
+
+class CuriosityMaps:
+    """Visits and intrinsic rewards per cell of each task's floor plan, in slices of training of equal length."""
+
+    def __init__(self, tasks: Sequence[str], envs: Sequence[Any]) -> None:
+        self.envs = dict(zip(tasks, envs, strict=True)) if all(isinstance(env, Mapped) for env in envs) else {}
+        self._width = 1  # dispatches of a slice
+        self._dispatches = 0  # in the last slice
+        self._slices: list[dict[str, Any]] = []
+
+    def add(self, places: np.ndarray, reward: np.ndarray, start: int, end: int) -> None:
+        """A dispatch from environment step `start` to `end`: places [..., E, 2] and what each was worth [..., E]."""
+        if not self.envs:
+            return
+        if not self._slices or self._dispatches == self._width:
+            self._begin(start)
+        self._dispatches += 1
+        last = self._slices[-1]
+        last["to"] = end
+        for index, (name, env) in enumerate(self.envs.items()):
+            height, width = env.floor
+            mine = places[..., index :: len(self.envs), :].reshape(-1, 2).astype(np.int64)
+            worth = reward[..., index :: len(self.envs)].ravel()
+            cell, size = mine[:, 0] * width + mine[:, 1], height * width
+            last["visits"][name] += np.bincount(cell, minlength=size)
+            last["intrinsic_reward"][name] += np.bincount(cell, weights=worth, minlength=size)
+
+    def _begin(self, start: int) -> None:
+        if len(self._slices) == MOST_SLICES:
+            pairs = zip(self._slices[::2], self._slices[1::2], strict=True)
+            self._slices = [_joined(*pair) for pair in pairs]
+            self._width *= 2
+        empty = {name: np.zeros(env.floor[0] * env.floor[1]) for name, env in self.envs.items()}
+        fields = {field: {name: zeros.copy() for name, zeros in empty.items()} for field in _FIELDS}
+        self._slices.append({"from": start, "to": start, **fields})
+        self._dispatches = 0
+
+    def to_meta(self) -> dict[str, Any]:
+        """As plain data, for a checkpoint."""
+        slices = [
+            {**part, **{field: {name: values.tolist() for name, values in part[field].items()} for field in _FIELDS}}
+            for part in self._slices
+        ]
+        return {"width": self._width, "dispatches": self._dispatches, "slices": slices}
+
+    def load_meta(self, meta: dict[str, Any]) -> None:
+        self._width, self._dispatches = meta["width"], meta["dispatches"]
+        self._slices = [
+            {**part, **{field: {name: np.asarray(v, float) for name, v in part[field].items()} for field in _FIELDS}}
+            for part in meta["slices"]
+        ]
+
+    def to_file(self) -> dict[str, Any]:
+        """maps.json: floor plan and slices of each task; rewards are sums over the visits."""
+        return {"tasks": {name: self._task(name, env) for name, env in self.envs.items()}}
+
+    def _task(self, name: str, env: Any) -> dict[str, Any]:
+        slices = [
+            {
+                "from": part["from"],
+                "to": part["to"],
+                "visits": part["visits"][name].astype(int).reshape(env.floor).tolist(),
+                "intrinsic_reward": np.round(part["intrinsic_reward"][name], DIGITS).reshape(env.floor).tolist(),
+            }
+            for part in self._slices
+        ]
+        return {"floor": env.floor_plan(), "slices": slices}
+
+
+def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Two slices that follow each other, as one."""
+    sums = {field: {name: first[field][name] + second[field][name] for name in first[field]} for field in _FIELDS}
+    return {"from": first["from"], "to": second["to"], **sums}
