@@ -66,7 +66,8 @@ class EvaluateCommand:
 
 
 def train_command(arguments: Sequence[str]) -> None:
-    from byol_explore.training import load_config, train
+    from byol_explore.run_directory import load_config
+    from byol_explore.training import train
 
     first = _first_look(arguments)
     default = first.base_config(load_config)
