@@ -117,7 +117,7 @@ class Run:
         self.evaluation_seconds = 0.0  # of this session
         self.solved_at: dict[str, float] | None = None
         self.started = self.compiled = time.monotonic()
-        self.state: Any = self.runtime.init(config.seed)
+        self.state: Any = self.runtime.init(config.seed, restored=resume and bool(self.checkpoints.steps()))
         lock.acquire()
         if resume:
             self._restore()
