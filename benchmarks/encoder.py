@@ -4,7 +4,6 @@ pip install torch==2.13.0
 python benchmarks/encoder.py --json encoder.json
 """
 
-import json
 import os
 import sys
 import time
@@ -17,11 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
+from figures import show
 from flops import count_flops
 from rich.console import Console
-from rich.table import Table
 
-from byol_explore.checkpoint import write_atomically
 from byol_explore.networks import cpu
 from byol_explore.networks.encoders import AtariEncoder, ResidualUnit
 
@@ -185,16 +183,7 @@ def measure(arguments: Arguments, console: Console) -> dict[str, float]:
 
 
 def main(arguments: Arguments) -> None:
-    console = Console()
-    figures = measure(arguments, console)
-    table = Table(title="the paper's Atari encoder, float32")
-    table.add_column("figure")
-    table.add_column("value", justify="right")
-    for name, value in figures.items():
-        table.add_row(name, f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}")
-    console.print(table)
-    if arguments.json is not None:
-        write_atomically(arguments.json, json.dumps(figures, indent=2) + "\n")
+    show(measure(arguments, Console()), "the paper's Atari encoder, float32", arguments.json)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ python benchmarks/engines.py --json engines.json
 """
 
 import importlib.util
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,9 @@ from typing import Any
 import numpy as np
 import tyro
 from ale_py.vector_env import AtariVectorEnv
-from rich.console import Console
-from rich.table import Table
+from figures import show
 from sebulba import take_turns
 
-from byol_explore.checkpoint import write_atomically
 from byol_explore.envs.atari import Atari
 from byol_explore.types import Action
 
@@ -86,17 +83,11 @@ def measure(arguments: Arguments) -> dict[str, float]:
 
 
 def main(arguments: Arguments) -> None:
-    figures = measure(arguments)
-    table = Table(
-        title=f"{arguments.game}, {arguments.num_envs} environments, {arguments.threads} threads or processes"
+    show(
+        measure(arguments),
+        f"{arguments.game}, {arguments.num_envs} environments, {arguments.threads} threads or processes",
+        arguments.json,
     )
-    table.add_column("figure")
-    table.add_column("value", justify="right")
-    for name, value in figures.items():
-        table.add_row(name, f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}")
-    Console().print(table)
-    if arguments.json is not None:
-        write_atomically(arguments.json, json.dumps(figures, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ python benchmarks/learner_step.py --preset atari --steps 3 --json learner_step.j
 """
 
 import dataclasses
-import json
 import resource
 import time
 from dataclasses import dataclass
@@ -13,13 +12,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import tyro
+from figures import show
 from flops import count_flops
-from rich.console import Console
-from rich.table import Table
 
 import byol_explore
 from byol_explore.agent import act
-from byol_explore.checkpoint import write_atomically
 from byol_explore.compilation import enable_compilation_cache
 from byol_explore.networks import cpu
 from byol_explore.runtime.host_actor import HostActor
@@ -56,10 +53,11 @@ def measure(arguments: Arguments) -> dict[str, float]:
         step_flops = count_flops(runtime.learner.update, learner, batch)
         act_flops = count_flops(act, learner.acting, memory, actor._timestep, jax.random.key(0))
     actor.close()
+    batch = jax.device_put(batch, runtime.batch_sharding)
     times = []
     for step in range(arguments.steps + 1):
         began = time.perf_counter()
-        learner, metrics, finite = jax.block_until_ready(runtime._update(learner, runtime._put(batch)))
+        learner, metrics, finite = jax.block_until_ready(runtime._update(learner, batch))
         times.append(time.perf_counter() - began)
         print(f"learner step {step}: {times[-1]:.1f} s, loss {float(metrics['loss']):.3f}", flush=True)
         assert np.all(finite)
@@ -77,15 +75,7 @@ def measure(arguments: Arguments) -> dict[str, float]:
 
 
 def main(arguments: Arguments) -> None:
-    figures = measure(arguments)
-    table = Table(title=f"learner steps, preset {arguments.preset}")
-    table.add_column("figure")
-    table.add_column("value", justify="right")
-    for name, value in figures.items():
-        table.add_row(name, f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}")
-    Console().print(table)
-    if arguments.json is not None:
-        write_atomically(arguments.json, json.dumps(figures, indent=2) + "\n")
+    show(measure(arguments), f"learner steps, preset {arguments.preset}", arguments.json)
 
 
 if __name__ == "__main__":

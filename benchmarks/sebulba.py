@@ -4,7 +4,6 @@ python benchmarks/sebulba.py --json sebulba.json
 """
 
 import dataclasses
-import json
 import resource
 import time
 from collections.abc import Callable
@@ -14,11 +13,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import tyro
-from rich.console import Console
-from rich.table import Table
+from figures import show
 
 import byol_explore
-from byol_explore.checkpoint import write_atomically
 from byol_explore.compilation import enable_compilation_cache
 from byol_explore.config import Config
 from byol_explore.envs.host import HostBatch, HostEnvironment, make_batch
@@ -151,15 +148,7 @@ def measure(arguments: Arguments) -> dict[str, float]:
 
 
 def main(arguments: Arguments) -> None:
-    figures = measure(arguments)
-    table = Table(title=f"environments outside jit, preset {arguments.preset}")
-    table.add_column("figure")
-    table.add_column("value", justify="right")
-    for name, value in figures.items():
-        table.add_row(name, f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}")
-    Console().print(table)
-    if arguments.json is not None:
-        write_atomically(arguments.json, json.dumps(figures, indent=2) + "\n")
+    show(measure(arguments), f"environments outside jit, preset {arguments.preset}", arguments.json)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 python benchmarks/throughput.py --json throughput.json
 """
 
-import json
 import resource
 import time
 from collections.abc import Callable
@@ -15,12 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
+from figures import show
 from flops import count_flops
-from rich.console import Console
-from rich.table import Table
 
 import byol_explore
-from byol_explore.checkpoint import write_atomically
 from byol_explore.compilation import enable_compilation_cache
 from byol_explore.runtime.anakin import ActorState, Anakin
 from byol_explore.training import make_runtime, resolve_devices
@@ -120,15 +117,7 @@ def measure(arguments: Arguments) -> dict[str, float]:
 
 
 def main(arguments: Arguments) -> None:
-    figures = measure(arguments)
-    table = Table(title=f"default training, preset {arguments.preset}")
-    table.add_column("figure")
-    table.add_column("value", justify="right")
-    for name, value in figures.items():
-        table.add_row(name, f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}")
-    Console().print(table)
-    if arguments.json is not None:
-        write_atomically(arguments.json, json.dumps(figures, indent=2) + "\n")
+    show(measure(arguments), f"default training, preset {arguments.preset}", arguments.json)
 
 
 if __name__ == "__main__":

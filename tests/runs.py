@@ -61,7 +61,7 @@ class Shared(Anakin):
     def first(self, seed: int) -> RunState:
         return super().init(seed)
 
-    def init(self, seed: int) -> RunState:
+    def init(self, seed: int, *, restored: bool = False) -> RunState:
         return jax.tree.map(jnp.copy, self.first(seed))
 
 

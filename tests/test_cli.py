@@ -24,7 +24,8 @@ from byol_explore.envs.probes import PROBES
 from byol_explore.interrupts import Interrupts
 from byol_explore.metrics import read_metrics
 from byol_explore.presets import ABLATIONS, PRESETS
-from byol_explore.training import Summary, load_config, write_config
+from byol_explore.run_directory import load_config, write_config
+from byol_explore.training import Summary
 from runs import (
     DISPATCH,
     Overflowing,

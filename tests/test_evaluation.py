@@ -20,7 +20,7 @@ from byol_explore.evaluation.play import Results, film
 from byol_explore.evaluation.play import play as play_episodes
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
 from byol_explore.networks.assembly import Actor
-from byol_explore.training import write_config
+from byol_explore.run_directory import write_config
 from hosts import Scripted, indifferent
 from runs import damage, largest_file, quickly, shared_runtime, tiny
 

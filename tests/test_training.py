@@ -26,15 +26,8 @@ from byol_explore.interrupts import Interrupts
 from byol_explore.learner import FINITE_ORDER
 from byol_explore.locking import DirectoryLock
 from byol_explore.metrics import read_metrics
-from byol_explore.training import (
-    Run,
-    check_resumable,
-    check_run_dir,
-    first_not_finite,
-    load_config,
-    make_runtime,
-    train,
-)
+from byol_explore.run_directory import check_resumable, check_run_dir, load_config, write_config
+from byol_explore.training import Run, first_not_finite, make_runtime, train
 from runs import (
     DISPATCH,
     Overflowing,
@@ -263,7 +256,7 @@ def test_config_is_the_one_that_was_asked_for(root: Path) -> None:
 def test_the_number_of_devices_is_resolved_in_the_config(tmp_path: Path) -> None:
     config = training.resolve_devices(tiny(devices=0))
     assert config.runtime.devices == 2
-    training.write_config(tmp_path / "new" / "run", config)
+    write_config(tmp_path / "new" / "run", config)
     assert load_config(tmp_path / "new" / "run").runtime.devices == 2
 
 

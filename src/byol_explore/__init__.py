@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from byol_explore.evaluation.episodes import evaluate
     from byol_explore.hard10 import train_hard10
     from byol_explore.presets import ABLATIONS, PRESETS, make_config
-    from byol_explore.training import Summary, load_config, train
+    from byol_explore.run_directory import load_config
+    from byol_explore.training import Summary, train
 
 __version__ = "0.1.0"
 
@@ -42,7 +43,8 @@ _HOMES = {
     "evaluation.episodes": ("evaluate",),
     "hard10": ("train_hard10",),
     "presets": ("ABLATIONS", "PRESETS", "make_config"),
-    "training": ("Summary", "load_config", "train"),
+    "run_directory": ("load_config",),
+    "training": ("Summary", "train"),
 }
 
 

@@ -11,7 +11,8 @@ from byol_explore.envs.atari_games import HARD_GAMES
 from byol_explore.envs.registry import make_envs
 from byol_explore.evaluation.scores import clipped, human_normalized
 from byol_explore.metrics import check_extras
-from byol_explore.training import check_resumable, check_run_dir, load_config, resolve_devices, train, write_config
+from byol_explore.run_directory import check_resumable, check_run_dir, load_config, write_config
+from byol_explore.training import resolve_devices, train
 
 HARD10 = "atari:hard10"
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from byol_explore.checkpoint import Checkpoints, write_atomically
 from byol_explore.compilation import enable_compilation_cache
-from byol_explore.config import Config, default_run_dir, from_dict, to_dict
+from byol_explore.config import Config, default_run_dir
 from byol_explore.console import Display, make_display
 from byol_explore.devices import choose_actor_devices, choose_devices
 from byol_explore.envs.atari_settings import AtariSettings, available_cores
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.envs.registry import make_envs
-from byol_explore.errors import DivergenceError, UserError
+from byol_explore.errors import DivergenceError
 from byol_explore.evaluation.coverage import Coverage
 from byol_explore.evaluation.maps import CuriosityMaps
 from byol_explore.evaluation.periodic import Evaluations
@@ -27,9 +27,10 @@ from byol_explore.interrupts import Interrupts
 from byol_explore.learner import FINITE_ORDER
 from byol_explore.locking import DirectoryLock
 from byol_explore.metrics import EpisodeWindow, Writer, check_extras, make_writers
-from byol_explore.networks.assembly import encoder_for
+from byol_explore.networks.assembly import encoder_name
 from byol_explore.report.curves import draw_curves
 from byol_explore.report.pyramid import draw_pyramid
+from byol_explore.run_directory import check_run_dir, write_config
 from byol_explore.runtime.anakin import Anakin
 from byol_explore.runtime.base import DispatchOutput, Runtime
 from byol_explore.runtime.sebulba import Sebulba
@@ -118,7 +119,7 @@ class Run:
         self.evaluation_seconds = 0.0  # of this session
         self.solved_at: dict[str, float] | None = None
         self.started = self.compiled = time.monotonic()
-        self.state: Any = self.runtime.init(config.seed)
+        self.state: Any = self.runtime.init(config.seed, restored=resume and bool(self.checkpoints.steps()))
         lock.acquire()
         if resume:
             self._restore()
@@ -138,9 +139,7 @@ class Run:
     def go(self) -> Summary:
         """Dispatch until the steps are done or somebody interrupts."""
         log, per_dispatch = self.config.log, self.config.steps_per_dispatch
-        encoder = self.config.network.encoder
-        if encoder == "auto":
-            encoder = encoder_for(self.runtime.learner.spec)
+        encoder = encoder_name(self.config.network, self.runtime.learner.spec)
         self.display.say(
             f"training {self.config.env} with {self.config.method} in {self.directory} ({encoder} encoder)"
         )
@@ -317,61 +316,6 @@ class Run:
             self.display.say(f"interrupted: saved at step {self.steps:,}; continue with --resume")
             raise Interrupts.Stopped(signal)
         return Summary(self.directory, data)
-
-
-def check_run_dir(directory: Path, config: Config, *, resume: bool) -> None:
-    """A UserError unless the directory is empty or missing, or for `resume` holds a run whose configuration fits."""
-    if resume:
-        if not (directory / "config.json").exists():
-            raise UserError(f"nothing to resume: {directory} holds no run (config.json is missing)")
-        check_resumable(load_config(directory), config)
-    elif directory.exists() and not directory.is_dir():
-        raise UserError(f"{directory} is a file: choose another --run-dir")
-    elif directory.exists() and any(directory.iterdir()):
-        if (directory / "config.json").exists():
-            raise UserError(f"{directory} already holds a run: continue it with --resume or choose another --run-dir")
-        raise UserError(f"{directory} is not empty and holds no run: choose another --run-dir")
-
-
-def write_config(directory: Path, config: Config) -> None:
-    """config.json, in a directory that is made if need be."""
-    directory.mkdir(parents=True, exist_ok=True)
-    write_atomically(directory / "config.json", json.dumps(to_dict(config), indent=2) + "\n")
-
-
-def load_config(directory: Path) -> Config:
-    """The configuration of a run."""
-    path = Path(directory) / "config.json"
-    try:
-        return from_dict(json.loads(path.read_text()))
-    except OSError as error:
-        raise UserError(f"{directory} holds no run: {path.name} is missing") from error
-    except (ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
-
-
-def check_resumable(old: Config, new: Config) -> None:
-    """Only how long it trains and what is logged may change when a run continues."""
-    free = {"steps", "stop_at_success", "log"}
-    before, now = _flatten(to_dict(old), free), _flatten(to_dict(new), free)
-    different = [name for name in before if before[name] != now.get(name)]
-    if different:
-        changes = ", ".join(f"{name} was {before[name]!r}, now {now.get(name)!r}" for name in different[:3])
-        raise UserError(
-            f"cannot resume with another configuration: {changes}; only steps, stop_at_success and log.* may change"
-        )
-
-
-def _flatten(data: dict[str, Any], skip: set[str], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in data.items():
-        if name in skip and not prefix:
-            continue
-        if isinstance(value, dict):
-            flat.update(_flatten(value, skip, f"{prefix}{name}."))
-        else:
-            flat[prefix + name] = value
-    return flat
 
 
 def first_not_finite(tree: PyTree) -> str | None:

@@ -30,8 +30,12 @@ def centers(tree: object) -> list[np.ndarray]:
     return [np.asarray(node.center) for node in nodes if isinstance(node, ImageEncoder)]
 
 
-def test_all_encoders_have_the_mean_image_and_keep_it() -> None:
-    runtime = small()
+@pytest.fixture(scope="module")
+def runtime() -> Sebulba:
+    return small()
+
+
+def test_all_encoders_have_the_mean_image_and_keep_it(runtime: Sebulba) -> None:
     state = runtime.init(3)
     expected = mean_observation(runtime.envs, 2, seed=3)
     assert expected.shape == (84, 84, 1)
@@ -44,6 +48,12 @@ def test_all_encoders_have_the_mean_image_and_keep_it() -> None:
     for networks in (state.learner.online, state.learner.target, state.learner.acting):
         for center in centers(networks):
             np.testing.assert_allclose(center, expected, rtol=1e-5)
+
+
+def test_nothing_is_measured_for_a_state_that_is_restored(runtime: Sebulba) -> None:
+    measured, restored = runtime.init(3), runtime.init(3, restored=True)
+    assert [center.any() for center in centers(restored.learner.online)] == [False, False]
+    assert jax.eval_shape(lambda: restored) == jax.eval_shape(lambda: measured)
 
 
 def test_it_can_be_left_off() -> None:

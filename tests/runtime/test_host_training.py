@@ -28,9 +28,10 @@ from byol_explore.envs.registry import register_env
 from byol_explore.evaluation.episodes import evaluate
 from byol_explore.interrupts import Interrupts
 from byol_explore.metrics import read_metrics
+from byol_explore.run_directory import load_config
 from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.sebulba import HostRunState
-from byol_explore.training import Summary, load_config, train
+from byol_explore.training import Summary, train
 from host_worlds import ENVS, LOADS, STEPS, UPDATES, Moment, QuickSebulba, Scripted, crash, host_config, timeline
 from test_training import METRICS
 

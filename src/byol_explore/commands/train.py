@@ -41,7 +41,8 @@ class TrainCommand:
 
 
 def run(arguments: Sequence[str]) -> None:
-    from byol_explore.training import load_config, train
+    from byol_explore.run_directory import load_config
+    from byol_explore.training import train
 
     command = parse_train(arguments, load_config)
     if command.config.env == "atari:hard10":

@@ -18,7 +18,7 @@ from byol_explore.evaluation.play import Results, film, play
 from byol_explore.evaluation.scores import human_normalized
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
 from byol_explore.learner import Learner
-from byol_explore.training import load_config
+from byol_explore.run_directory import load_config
 
 
 def evaluate(

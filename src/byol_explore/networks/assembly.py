@@ -92,15 +92,8 @@ class Networks(eqx.Module):
 def make_encoder(config: NetworkConfig, spec: EnvSpec, key: Array, size: int | None = None) -> Encoder:
     """The encoder that the configuration names, or the one that fits the observations ("auto")."""
     shape: Any = getattr(spec.observation, "shape", None)
-    kind, fitting = config.encoder, encoder_for(spec)
-    others = {"image": ["atari", "vector"], "grid": ["vector"]}.get(fitting, [])
-    if kind == "auto":
-        kind = fitting
-    elif kind in ENCODERS and kind not in (fitting, *others):
-        accepted = " or ".join(repr(name) for name in (fitting, *others))
-        raise UserError(f"network.encoder {kind!r} does not fit the observations of {spec.name!r}: choose {accepted}")
     size = config.embedding_size if size is None else size
-    match kind:
+    match encoder_name(config, spec):
         case "grid":
             return GridEncoder(shape, config.encoder_hidden, size, key, width=config.cell_size)
         case "vector":
@@ -113,7 +106,19 @@ def make_encoder(config: NetworkConfig, spec: EnvSpec, key: Array, size: int | N
             return HardEightEncoder(spec.observation["rgb"].shape, size, key)
         case "dict":
             return DictEncoder(spec.observation, config.encoder_hidden, size, key, image=ImageEncoder)
-    raise unknown("encoder", kind, list(ENCODERS))
+    raise unknown("encoder", config.encoder, list(ENCODERS))
+
+
+def encoder_name(config: NetworkConfig, spec: EnvSpec) -> str:
+    """Name of the encoder that is used: the configuration's, if it fits the observations, or for "auto" what fits."""
+    kind, fitting = config.encoder, encoder_for(spec)
+    others = {"image": ["atari", "vector"], "grid": ["vector"]}.get(fitting, [])
+    if kind == "auto":
+        return fitting
+    if kind in ENCODERS and kind not in (fitting, *others):
+        accepted = " or ".join(repr(name) for name in (fitting, *others))
+        raise UserError(f"network.encoder {kind!r} does not fit the observations of {spec.name!r}: choose {accepted}")
+    return kind
 
 
 def encoder_for(spec: EnvSpec) -> str:

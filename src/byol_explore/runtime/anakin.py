@@ -62,7 +62,7 @@ class Anakin:
                 check: bool) -> Callable[..., Any]:  # fmt: skip
         return spread(function, self.mesh, inputs, outputs, check=check)
 
-    def init(self, seed: int) -> RunState:
+    def init(self, seed: int, *, restored: bool = False) -> RunState:
         """The state before the first step."""
         learner_key, env_key, actor_key = jax.random.split(jax.random.key(seed), 3)
         learner = self.learner.init(learner_key)

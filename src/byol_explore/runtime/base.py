@@ -1,14 +1,15 @@
 """What the two runtimes share: their outputs, and how work is spread over devices."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from byol_explore.learner import Learner, UpdateOutput
-from byol_explore.types import AnyArray, Array
+from byol_explore.types import AnyArray, Array, PyTree
 
 AXIS = "devices"
 WHOLE = -1
@@ -36,8 +37,11 @@ class Runtime(Protocol):
 
     learner: Learner
 
-    def init(self, seed: int) -> Any:
-        """The state before the first step; `learner` is one of its fields."""
+    def init(self, seed: int, *, restored: bool = False) -> Any:
+        """The state before the first step; `learner` is one of its fields.
+
+        With `restored` a checkpoint is about to take its place: only its structure counts.
+        """
         ...
 
     def dispatch(self, state: Any) -> tuple[Any, DispatchOutput]:
@@ -67,3 +71,8 @@ def share(axis: int) -> PartitionSpec:
 def strongly_typed(x: Array) -> Array:
     """Without JAX's weak types, which come and go between calls and so would cause a second compilation."""
     return x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(x, x.dtype)
+
+
+def stack(trees: Sequence[PyTree]) -> PyTree:
+    """Equal trees of host arrays as one, with a new leading axis."""
+    return jax.tree.map(lambda *xs: np.stack(xs), *trees)

@@ -11,7 +11,7 @@ from byol_explore.agent import act
 from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import HostEnvironment, make_batch
 from byol_explore.networks.assembly import Actor
-from byol_explore.runtime.base import Episodes
+from byol_explore.runtime.base import Episodes, stack
 from byol_explore.types import Action, Array, Memory, Policy, PyTree, TimeStep, Trajectory
 
 
@@ -68,8 +68,8 @@ class HostActor:
         last = self._observe(observations, steps)
         firsts, actions, policies, rewards, discounts, ended, totals, lengths, places = zip(*records, strict=True)
         trajectory = Trajectory(
-            observations, np.stack([*firsts, last]), _stack(actions), np.stack(rewards), np.stack(discounts),
-            _stack(jax.device_get(policies)), task=self.task, memory=start,
+            observations, np.stack([*firsts, last]), stack(actions), np.stack(rewards), np.stack(discounts),
+            stack(jax.device_get(policies)), task=self.task, memory=start,
         )  # fmt: skip
         episodes = Episodes(np.stack(ended), np.stack(totals), np.stack(lengths))
         return Rollout(trajectory, episodes, np.stack(places), pulled_at, env_seconds, act_seconds)
@@ -110,7 +110,3 @@ def mean_observation(envs: Sequence[HostEnvironment], num_envs: int, seed: int, 
         return np.mean(seen, axis=0).astype(np.float32)
     finally:
         batch.close()
-
-
-def _stack(trees: Sequence[PyTree]) -> PyTree:
-    return jax.tree.map(lambda *xs: np.stack(xs), *trees)

@@ -20,7 +20,7 @@ from byol_explore.envs.host import HostEnvironment
 from byol_explore.learner import Learner, LearnerState
 from byol_explore.networks.assembly import Actor
 from byol_explore.networks.encoders import centered, has_image_encoder
-from byol_explore.runtime.base import AXIS, UPDATES, WHOLE, DispatchOutput, share, spread, strongly_typed
+from byol_explore.runtime.base import AXIS, UPDATES, WHOLE, DispatchOutput, share, spread, stack, strongly_typed
 from byol_explore.runtime.host_actor import HostActor, Rollout, mean_observation
 from byol_explore.types import Array, Device, PyTree, Trajectory
 
@@ -97,7 +97,12 @@ class ActorThread(threading.Thread):
                     raise self.failure from None
 
     def stop(self) -> None:
+        """Begin no further rollout."""
         self._told_to_stop.set()
+
+    def finish(self) -> None:
+        """Wait until it has stopped; it has ended its environments then."""
+        self.join()
 
 
 class LockStep:
@@ -110,6 +115,11 @@ class LockStep:
 
     def next(self) -> Rollout:
         return self.actor.rollout(*self._parameters.pull(self.device))
+
+    def stop(self) -> None: ...
+
+    def finish(self) -> None:
+        self.actor.close()
 
 
 class Sebulba:
@@ -125,14 +135,17 @@ class Sebulba:
         self.actor_devices = list(actors or learners[:1])
         self.learner = Learner(config, envs[0].spec, len(envs), AXIS if len(learners) > 1 else None)
         self._whole = NamedSharding(self.mesh, share(WHOLE))
+        self.batch_sharding = jax.tree.map(lambda axis: NamedSharding(self.mesh, share(axis)), _BATCH)
         self._parameters = Parameters()
         self._actors: list[ActorThread] | list[LockStep] | None = None
         update = spread(self.learner.update, self.mesh, (WHOLE, _BATCH), (WHOLE, UPDATES), check=True)
         self._init, self._update = jax.jit(self.learner.init), jax.jit(update, donate_argnums=0)
 
-    def init(self, seed: int) -> HostRunState:
-        """The state before the first step."""
-        learner = self._centered(jax.tree.map(strongly_typed, self._init(jax.random.key(seed))), seed)
+    def init(self, seed: int, *, restored: bool = False) -> HostRunState:
+        """The state before the first step; the mean image is not measured for one that is `restored`."""
+        learner = jax.tree.map(strongly_typed, self._init(jax.random.key(seed)))
+        if not restored:
+            learner = self._centered(learner, seed)
         return jax.device_put(HostRunState(learner, jnp.zeros((), jnp.int32)), self._whole)
 
     def _centered(self, learner: LearnerState, seed: int) -> LearnerState:
@@ -159,10 +172,10 @@ class Sebulba:
                 rollouts.append(rollout._replace(trajectory=None))
                 learner = self._learn(learner, rollout, updates)
         rounds = state.rounds + self.config.runtime.rollouts_per_dispatch
-        metrics, finite = _stack(jax.device_get(updates))
+        metrics, finite = stack(jax.device_get(updates))
         seconds = time.perf_counter() - began
         metrics |= self._load(rollouts, seconds, wait, sum(actor.waited for actor in self._actors) - waited)
-        output = DispatchOutput(metrics, finite, _stack([r.episodes for r in rollouts]),
+        output = DispatchOutput(metrics, finite, stack([r.episodes for r in rollouts]),
                                 np.stack([r.places for r in rollouts]))  # fmt: skip
         return HostRunState(learner, rounds), output
 
@@ -182,15 +195,11 @@ class Sebulba:
         """One update per batch of environments; a changed target policy is published."""
         lag = np.float32(self._parameters.step - rollout.pulled_at)
         for batch in split(rollout.trajectory, self.config.runtime.batch_size):
-            learner, output = self._update(learner, self._put(batch))
+            learner, output = self._update(learner, jax.device_put(batch, self.batch_sharding))
             updates.append(({**output.metrics, "policy_lag": lag}, output.finite))
             self._parameters.step += 1
         self._publish(learner)
         return learner
-
-    def _put(self, batch: Trajectory) -> Trajectory:
-        axes = jax.tree.map(lambda axis, tree: jax.tree.map(lambda _: axis, tree), _BATCH, batch)
-        return jax.tree.map(lambda x, axis: jax.device_put(x, NamedSharding(self.mesh, share(axis))), batch, axes)
 
     def _publish(self, learner: LearnerState) -> None:
         version = self._parameters.step // self.config.agent.target_period
@@ -226,13 +235,9 @@ class Sebulba:
     def close(self) -> None:
         """Stop all actors and end their environments."""
         for actor in self._actors or []:
-            if isinstance(actor, ActorThread):
-                actor.stop()
+            actor.stop()
         for actor in self._actors or []:
-            if isinstance(actor, ActorThread):
-                actor.join()
-            else:
-                actor.actor.close()
+            actor.finish()
         self._actors = None
 
 
@@ -246,7 +251,3 @@ def split(trajectory: Trajectory, size: int) -> list[Trajectory]:
         return timed._replace(task=task, memory=memory)
 
     return [cut(first) for first in range(0, count, size)]
-
-
-def _stack(trees: Sequence[PyTree]) -> PyTree:
-    return jax.tree.map(lambda *xs: np.stack(xs), *trees)

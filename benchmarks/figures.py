@@ -1,0 +1,21 @@
+"""What every benchmark does with its figures: a table to read, and JSON to keep."""
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from byol_explore.checkpoint import write_atomically
+
+
+def show(figures: dict[str, float], title: str, json_path: Path | None = None) -> None:
+    """Print the figures; with a path, also write them there."""
+    table = Table(title=title)
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}")
+    Console().print(table)
+    if json_path is not None:
+        write_atomically(json_path, json.dumps(figures, indent=2) + "\n")

@@ -1,0 +1,64 @@
+"""A run directory's configuration: written when a run begins, compared when it goes on, read by all that look at it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from byol_explore.checkpoint import write_atomically
+from byol_explore.config import Config, from_dict, to_dict
+from byol_explore.errors import UserError
+
+
+def check_run_dir(directory: Path, config: Config, *, resume: bool) -> None:
+    """A UserError unless the directory is empty or missing, or for `resume` holds a run whose configuration fits."""
+    if resume:
+        if not (directory / "config.json").exists():
+            raise UserError(f"nothing to resume: {directory} holds no run (config.json is missing)")
+        check_resumable(load_config(directory), config)
+    elif directory.exists() and not directory.is_dir():
+        raise UserError(f"{directory} is a file: choose another --run-dir")
+    elif directory.exists() and any(directory.iterdir()):
+        if (directory / "config.json").exists():
+            raise UserError(f"{directory} already holds a run: continue it with --resume or choose another --run-dir")
+        raise UserError(f"{directory} is not empty and holds no run: choose another --run-dir")
+
+
+def write_config(directory: Path, config: Config) -> None:
+    """config.json, in a directory that is made if need be."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_atomically(directory / "config.json", json.dumps(to_dict(config), indent=2) + "\n")
+
+
+def load_config(directory: Path) -> Config:
+    """The configuration of a run."""
+    path = Path(directory) / "config.json"
+    try:
+        return from_dict(json.loads(path.read_text()))
+    except OSError as error:
+        raise UserError(f"{directory} holds no run: {path.name} is missing") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+
+
+def check_resumable(old: Config, new: Config) -> None:
+    """Only how long it trains and what is logged may change when a run continues."""
+    free = {"steps", "stop_at_success", "log"}
+    before, now = _flatten(to_dict(old), free), _flatten(to_dict(new), free)
+    different = [name for name in before if before[name] != now.get(name)]
+    if different:
+        changes = ", ".join(f"{name} was {before[name]!r}, now {now.get(name)!r}" for name in different[:3])
+        raise UserError(
+            f"cannot resume with another configuration: {changes}; only steps, stop_at_success and log.* may change"
+        )
+
+
+def _flatten(data: dict[str, Any], skip: set[str], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in data.items():
+        if name in skip and not prefix:
+            continue
+        if isinstance(value, dict):
+            flat.update(_flatten(value, skip, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
