@@ -17,6 +17,7 @@ class CuriosityMaps:
 
     def __init__(self, tasks: Sequence[str], envs: Sequence[Any]) -> None:
         self.envs = dict(zip(tasks, envs, strict=True)) if all(isinstance(env, Mapped) for env in envs) else {}
+        self._floors: dict[str, list[str]] = {}  # drawn once, when they are first written
         self._width = 1  # dispatches of a slice
         self._dispatches = 0  # in the last slice
         self._slices: list[dict[str, Any]] = []
@@ -77,7 +78,9 @@ class CuriosityMaps:
             }
             for part in self._slices
         ]
-        return {"floor": env.floor_plan(), "slices": slices}
+        if name not in self._floors:
+            self._floors[name] = env.floor_plan()
+        return {"floor": self._floors[name], "slices": slices}
 
 
 def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
