@@ -16,8 +16,9 @@ from byol_explore.envs.registry import make_env
 from byol_explore.errors import UserError
 from byol_explore.evaluation import episodes as evaluation
 from byol_explore.evaluation.episodes import evaluate, save_gif
-from byol_explore.evaluation.play import Results, film
+from byol_explore.evaluation.play import Results
 from byol_explore.evaluation.play import play as play_episodes
+from byol_explore.evaluation.recording import film
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
 from byol_explore.networks.assembly import Actor
 from byol_explore.run_directory import write_config

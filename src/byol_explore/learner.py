@@ -150,6 +150,18 @@ class Learner:
             UpdateOutput(metrics, finite, output.intrinsic_reward),
         )
 
+    def intrinsic_reward(self, state: LearnerState, trajectory: Trajectory) -> Array:
+        """[T-1, B] what the agent would be paid for a batch, which it does not learn from."""
+        _, world_view = self._views(state.online.actor, trajectory)
+        curiosity = state.online.curiosity(state.target, world_view, trajectory, self.axis)
+        return self._reward(state.statistics, curiosity.uncertainty, trajectory)[1]
+
+    def _views(self, actor: Actor, trajectory: Trajectory) -> tuple[View, View]:
+        """What the policy and what the curiosity see of a batch; the same when they share."""
+        memory = trajectory.memory
+        view = actor.representation.unroll(trajectory, memory.core)
+        return view, view if actor.world is None else actor.world.unroll(trajectory, memory.world)
+
     def _mean(self, x: Array, valid: Array) -> Array:
         return masked_mean(x, valid, self.axis)
 
@@ -159,11 +171,9 @@ class Learner:
         """Curiosity, value and policy losses from one forward pass with the parameters before the update."""
         agent, curiosity_config = self.config.agent, self.config.curiosity
         online = copies(online, self.axis)
-        actor, memory = online.actor, trajectory.memory
-        view = actor.representation.unroll(trajectory, memory.core)
-        world_view = view if actor.world is None else actor.world.unroll(trajectory, memory.world)
+        actor = online.actor
+        view, world_view = self._views(actor, trajectory)
         curiosity = online.curiosity(state.target, world_view, trajectory, self.axis)
-
         reward, intrinsic, statistics, reward_metrics = self._reward(
             state.statistics, curiosity.uncertainty, trajectory
         )

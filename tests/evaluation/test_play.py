@@ -7,7 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from byol_explore.evaluation.play import AT_ONCE, Results, film, play
+from byol_explore.evaluation.play import AT_ONCE, Results, play
+from byol_explore.evaluation.recording import film
 from hosts import Scripted, indifferent
 
 LIKELY = (0.0, float(np.log(3.0)))  # action 1 with a probability of 3/4

@@ -14,7 +14,8 @@ from byol_explore.config import Config
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.envs.registry import make_envs
 from byol_explore.errors import UserError, unknown
-from byol_explore.evaluation.play import Results, film, play
+from byol_explore.evaluation.play import Results, play
+from byol_explore.evaluation.recording import film
 from byol_explore.evaluation.scores import human_normalized
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
 from byol_explore.learner import Learner

@@ -14,10 +14,7 @@ from byol_explore.networks.assembly import Actor
 from byol_explore.types import Array
 
 AT_ONCE = 64  # host environments
-_choose = jax.jit(act, static_argnames="greedy")
-
-
-MOST_FRAMES = 3000  # of a film
+choose = jax.jit(act, static_argnames="greedy")
 
 
 class Interrupted(Exception):
@@ -63,7 +60,7 @@ def _play_outside(
         total, length, done = np.zeros(episodes), np.zeros(episodes, int), np.zeros(episodes, bool)
         for _ in range(env.spec.max_steps):
             key, act_key = jax.random.split(key)
-            memory, _, action = _choose(actor, memory, timestep, act_key, greedy=greedy)
+            memory, _, action = choose(actor, memory, timestep, act_key, greedy=greedy)
             timestep = batch.step(jax.device_get(action))
             total += np.where(done, 0.0, timestep.reward)
             length += ~done
@@ -99,44 +96,3 @@ def _play_inside(actor: Actor, env: Environment, episodes: int, key: Array, gree
         return total, length
 
     return Results(*map(np.asarray, run(actor, key)))
-
-
-def film(actor: Actor, env: AnyEnvironment, key: Array, episodes: int) -> list[np.ndarray]:
-    """Pictures of sampled episodes, one after the other; not endlessly many of them outside jit."""
-    if isinstance(env, HostEnvironment):
-        return _film_outside(actor, env, key, episodes)
-    return _film_inside(actor, env, key, episodes)
-
-
-def _film_outside(actor: Actor, env: HostEnvironment, key: Array, episodes: int) -> list[np.ndarray]:
-    batch = env.batch(1, int(jax.random.bits(key) >> 2))
-    try:
-        timestep, memory = batch.reset(), actor.initial_memory(env.spec, 1)
-        frames, ended = [], 0
-        while True:
-            frames.append(batch.render())
-            ended += bool(timestep.is_last[0])
-            if ended == episodes or len(frames) == MOST_FRAMES:
-                return frames
-            key, act_key = jax.random.split(key)
-            memory, _, action = _choose(actor, memory, timestep, act_key)
-            timestep = batch.step(jax.device_get(action))
-    finally:
-        batch.close()
-
-
-def _film_inside(actor: Actor, env: Environment, key: Array, episodes: int) -> list[np.ndarray]:
-    batch = AutoReset(env, 1)
-    step = jax.jit(batch.step)
-    reset_key, key = jax.random.split(key)
-    states, timestep = jax.jit(batch.reset)(jax.random.split(reset_key, 1))
-    memory = actor.initial_memory(env.spec, 1)
-    frames, ended = [], 0
-    while True:
-        frames.append(env.render(jax.tree.map(lambda x: x[0], jax.device_get(states.world))))
-        ended += bool(timestep.is_last[0])
-        if ended == episodes:
-            return frames
-        key, act_key = jax.random.split(key)
-        memory, _, action = _choose(actor, memory, timestep, act_key)
-        states, timestep = step(states, action)

@@ -64,14 +64,17 @@ class Anakin:
 
     def init(self, seed: int, *, restored: bool = False) -> RunState:
         """The state before the first step."""
-        learner_key, env_key, actor_key = jax.random.split(jax.random.key(seed), 3)
-        learner = self.learner.init(learner_key)
+        _, env_key, actor_key = jax.random.split(jax.random.key(seed), 3)
+        learner = self.init_learner(seed)
         shares = [self._init_actor(learner.acting, *keys) for keys in zip(
             jax.random.split(env_key, self.devices), jax.random.split(actor_key, self.devices), strict=True
         )]  # fmt: skip
         actor = jax.tree.map(lambda *xs: jnp.concatenate(xs), *shares)
         state = jax.tree.map(strongly_typed, RunState(learner, actor))
         return RunState(*map(jax.device_put, state, self._placement))
+
+    def init_learner(self, seed: int) -> LearnerState:
+        return self.learner.init(jax.random.split(jax.random.key(seed), 3)[0])
 
     def _init_actor(self, acting: Actor, env_key: Array, actor_key: Array) -> ActorState:
         states, timestep = jax.jit(self.envs.reset)(env_key)

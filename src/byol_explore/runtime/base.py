@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from byol_explore.learner import Learner, UpdateOutput
+from byol_explore.learner import Learner, LearnerState, UpdateOutput
 from byol_explore.types import AnyArray, Array, PyTree
 
 AXIS = "devices"
@@ -42,6 +42,10 @@ class Runtime(Protocol):
 
         With `restored` a checkpoint is about to take its place: only its structure counts.
         """
+        ...
+
+    def init_learner(self, seed: int) -> LearnerState:
+        """The learner's part of that state."""
         ...
 
     def dispatch(self, state: Any) -> tuple[Any, DispatchOutput]:

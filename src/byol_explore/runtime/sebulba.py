@@ -143,10 +143,14 @@ class Sebulba:
 
     def init(self, seed: int, *, restored: bool = False) -> HostRunState:
         """The state before the first step; the mean image is not measured for one that is `restored`."""
-        learner = jax.tree.map(strongly_typed, self._init(jax.random.key(seed)))
-        if not restored:
-            learner = self._centered(learner, seed)
+        learner = self._fresh(seed) if restored else self.init_learner(seed)
         return jax.device_put(HostRunState(learner, jnp.zeros((), jnp.int32)), self._whole)
+
+    def init_learner(self, seed: int) -> LearnerState:
+        return self._centered(self._fresh(seed), seed)
+
+    def _fresh(self, seed: int) -> LearnerState:
+        return jax.tree.map(strongly_typed, self._init(jax.random.key(seed)))
 
     def _centered(self, learner: LearnerState, seed: int) -> LearnerState:
         """With the mean image in all encoders that take it off."""

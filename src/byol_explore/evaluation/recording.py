@@ -1,0 +1,99 @@
+"""An agent's way through one environment: pictures of it, and the trajectory that the learner would see."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from byol_explore.envs.base import AutoReset, Environment
+from byol_explore.envs.host import AnyEnvironment, HostEnvironment
+from byol_explore.evaluation.play import choose
+from byol_explore.networks.assembly import Actor
+from byol_explore.types import Action, Array, Memory, Policy, TimeStep, Trajectory
+
+MOST_FRAMES = 3000  # of a film
+
+
+class Moment(NamedTuple):
+    """One observation, and what the agent does about it. All arrays have a batch of one, and are on the host."""
+
+    frame: np.ndarray  # [H, W, 3] uint8
+    timestep: TimeStep
+    memory: Memory
+    action: Action
+    policy: Policy
+
+
+def walk(actor: Actor, env: AnyEnvironment, key: Array) -> Iterator[Moment]:
+    """Sampled actions, episode after episode, for as long as somebody looks; close it afterwards."""
+    seed_key, key = jax.random.split(key)
+    inside = not isinstance(env, HostEnvironment)
+    batch = _Inside(env, seed_key) if inside else env.batch(1, int(jax.random.bits(seed_key) >> 2))
+    try:
+        timestep, memory = batch.reset(), actor.initial_memory(env.spec, 1)
+        while True:
+            key, act_key = jax.random.split(key)
+            after, policy, action = jax.device_get(choose(actor, memory, timestep, act_key))
+            yield Moment(batch.render(), jax.tree.map(np.array, timestep), jax.device_get(memory), action, policy)
+            memory, timestep = after, batch.step(action)
+    finally:
+        batch.close()
+
+
+class _Inside:
+    """An environment inside jit, stepped from outside."""
+
+    def __init__(self, env: Environment, key: Array) -> None:
+        self._env, self._key = env, key
+        batch = AutoReset(env, 1)
+        self._reset, self._step = jax.jit(batch.reset), jax.jit(batch.step)
+
+    def reset(self) -> TimeStep:
+        self._state, timestep = self._reset(jax.random.split(self._key, 1))
+        return jax.device_get(timestep)
+
+    def step(self, action: Action) -> TimeStep:
+        self._state, timestep = self._step(self._state, action)
+        return jax.device_get(timestep)
+
+    def render(self) -> np.ndarray:
+        return self._env.render(jax.tree.map(lambda x: x[0], jax.device_get(self._state.world)))
+
+    def close(self) -> None: ...
+
+
+def film(actor: Actor, env: AnyEnvironment, key: Array, episodes: int) -> list[np.ndarray]:
+    """Pictures of whole episodes, one after the other; not endlessly many of them."""
+    frames, ended = [], 0
+    with closing(walk(actor, env, key)) as moments:  # pyright: ignore[reportArgumentType]
+        for moment in moments:
+            frames.append(moment.frame)
+            ended += bool(moment.timestep.is_last[0])
+            if ended == episodes or len(frames) == MOST_FRAMES:
+                break
+    return frames
+
+
+def record(actor: Actor, env: AnyEnvironment, key: Array, steps: int, task: int = 0) -> tuple[list[np.ndarray], Any]:
+    """So many steps: their pictures [T] and their trajectory [T, 1, ...]."""
+    with closing(walk(actor, env, key)) as walking:  # pyright: ignore[reportArgumentType]
+        moments = [moment for moment, _ in zip(walking, range(steps + 1), strict=False)]
+    frames, timesteps, memories, actions, policies = zip(*moments, strict=True)
+    seen: TimeStep = _stacked(timesteps)
+    trajectory = Trajectory(
+        observation=seen.observation,
+        is_first=seen.is_first,
+        action=_stacked(actions[:-1]),
+        reward=seen.reward[1:],
+        discount=seen.discount[1:],
+        policy=_stacked(policies[:-1]),
+        task=np.full((1,), task, np.int32),
+        memory=memories[0],
+    )
+    return list(frames), trajectory
+
+
+def _stacked(trees: Any) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
