@@ -227,3 +227,24 @@ def test_the_first_quantity_that_is_not_finite_is_named(where: Any, name: str) -
     state = eqx.tree_at(where, state, replace_fn=lambda x: jnp.full_like(x, jnp.nan))
     _, (_, finite, _) = update(state, trajectory)
     assert FINITE_ORDER[int(np.flatnonzero(~np.asarray(finite))[0])] == name
+
+
+@pytest.mark.parametrize("method", ["byol-explore", "none"])
+def test_the_reward_of_a_batch_can_be_asked_for_without_learning_from_it(method: str) -> None:
+    learner, state, trajectory = setup(small_config(method, prioritize=False))
+    _, output = jit(learner.update)(state, trajectory)
+    reward = np.asarray(jit(learner.intrinsic_reward)(state, trajectory))
+    np.testing.assert_allclose(reward, output.intrinsic_reward, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(reward > 0, np.asarray(trajectory.valid) & (method != "none"))
+
+
+def test_embeddings_spread_and_the_targets_distance_are_those_of_the_networks() -> None:
+    learner, state, trajectory, update = default()
+    state = state._replace(target=jax.tree.map(lambda x: 1.5 * x, state.target))  # half of it away
+    metrics = update(state, trajectory)[1].metrics
+    np.testing.assert_allclose(metrics["target_distance"], 0.5, rtol=1e-5)
+    embedding = np.asarray(unroll(state.online.actor.representation, trajectory).embedding, np.float64)
+    unit = embedding / np.linalg.norm(embedding, axis=-1, keepdims=True)
+    np.testing.assert_allclose(
+        metrics["embedding_spread"], unit.reshape(-1, unit.shape[-1]).var(axis=0).sum(), rtol=1e-3
+    )

@@ -162,3 +162,32 @@ def test_a_zero_action_has_the_shapes_of_its_space() -> None:
     action = ActionSpec(discrete=(3, 4), continuous=5).zero()
     assert (action.discrete.shape, action.discrete.dtype) == ((2,), jnp.int32)
     assert (action.continuous.shape, action.continuous.dtype) == ((5,), jnp.float32)
+
+
+class OnAFloor(Scripted):
+    """Stands at (world, time)."""
+
+    floor = (3, 6)
+
+    def place(self, state: dict[str, Array]) -> Array:
+        return jnp.stack([state["world"], state["time"]])
+
+    def floor_plan(self) -> list[str]:
+        return ["......"] * 3
+
+
+def test_places_are_those_of_the_environments_in_their_order() -> None:
+    envs = VectorEnv([OnAFloor(world) for world in range(3)], 6)
+    states, timestep = envs.reset(jax.random.key(0))
+    for _ in range(3):
+        places = np.asarray(envs.places(states))
+        expected = np.stack([timestep.observation["world"], timestep.observation["time"]], axis=1)
+        np.testing.assert_array_equal(places, expected)
+        states, timestep = envs.step(states, Action(jnp.zeros((6, 1), jnp.int32), jnp.zeros((6, 0))))
+    assert places.any()
+
+
+def test_places_are_empty_unless_every_task_has_a_floor() -> None:
+    envs = VectorEnv([OnAFloor(0), Scripted(1)], 4)
+    states, _ = envs.reset(jax.random.key(0))
+    assert envs.places(states).shape == (4, 0)

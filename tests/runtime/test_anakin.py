@@ -111,3 +111,16 @@ def test_episode_returns_are_the_sums_of_their_rewards() -> None:
         begin = max(t for t in range(step + 1) if first[t, env])
         np.testing.assert_allclose(episodes.episode_return[step, env], reward[begin : step + 1, env].sum(), rtol=1e-6)
         assert episodes.length[step, env] == step + 1 - begin
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_intrinsic_rewards_are_in_the_order_of_the_environments(devices: int) -> None:
+    """Without clipping every step pays, but for the one behind an episode's end."""
+    config = config_for(prioritize=False)
+    anakin = Anakin(config, make_envs(config.env_ids), jax.devices()[:devices])
+    state, _ = anakin.dispatch(anakin.init(0))
+    _, output = anakin.dispatch(state)
+    ended = np.asarray(output.episodes.ended)  # [rollouts, T-1, E]
+    pays = np.asarray(output.intrinsic_reward) > 0
+    assert ended[:, :-1].any()
+    np.testing.assert_array_equal(pays[:, 1:], ~ended[:, :-1])
