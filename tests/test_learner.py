@@ -12,7 +12,7 @@ import optax
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from builders import BATCH, assert_trees_close, jit, largest, make_spec, make_trajectory, small_config
+from builders import BATCH, assert_trees_close, jit, largest, make_spec, make_trajectory, small_config, unroll
 from byol_explore.config import AgentConfig, Config, OptimizerConfig
 from byol_explore.learner import FINITE_ORDER, Learner, LearnerState, UpdateOutput, world_encoder
 from byol_explore.ops import popart
@@ -239,7 +239,7 @@ def test_the_reward_of_a_batch_can_be_asked_for_without_learning_from_it(method:
 
 
 def test_embeddings_spread_and_the_targets_distance_are_those_of_the_networks() -> None:
-    learner, state, trajectory, update = default()
+    _, state, trajectory, update = default()
     state = state._replace(target=jax.tree.map(lambda x: 1.5 * x, state.target))  # half of it away
     metrics = update(state, trajectory)[1].metrics
     np.testing.assert_allclose(metrics["target_distance"], 0.5, rtol=1e-5)
