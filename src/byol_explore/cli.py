@@ -11,6 +11,8 @@ from byol_explore.interrupts import Interrupts
 COMMANDS = {  # each is `run` in the module of that name in byol_explore.commands
     "train": "train an agent into a run directory",
     "evaluate": "play episodes with a trained agent",
+    "report": "compare runs: a page, figures and tables",
+    "watch": "the same page while they train",
     "presets": "list presets and ablations",
     "envs": "list environments",
 }

@@ -33,6 +33,7 @@ class Plot(NamedTuple):
     y_label: str
     curves: list[Curve]
     y_range: tuple[float, float] | None = None
+    logarithmic: bool = False  # the y axis, of positive values
 
 
 class Bars(NamedTuple):
