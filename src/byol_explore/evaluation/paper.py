@@ -1,0 +1,110 @@
+"""The paper's result tables, under our names of tasks and variants.
+
+The files in data/paper are as printed; its README.md names the table each is from.
+"""
+
+import csv
+from importlib.resources import files
+from typing import NamedTuple
+
+from byol_explore.envs.atari_games import HARD_GAMES
+from byol_explore.errors import UserError, unknown
+from byol_explore.evaluation.aggregate import STATISTICS
+
+Numbers = dict[str, dict[str, float]]  # by variant, then by task or statistic
+
+
+class PaperTable(NamedTuple):
+    title: str
+    regime: str
+    has_statistics: bool = True
+
+
+class Level(NamedTuple):
+    """A task of DM-HARD-8."""
+
+    label: str  # in the paper
+    random: float
+    human: float
+
+
+TABLES = {
+    "atari-mixed-baselines": PaperTable("Ten hardest Atari games: BYOL-Explore and baselines", "mixed"),
+    "atari-mixed-ablations": PaperTable("Ten hardest Atari games: BYOL-Explore and ablations", "mixed"),
+    "atari-intrinsic-baselines": PaperTable("Ten hardest Atari games by curiosity alone", "intrinsic", False),
+    "hard-eight-baselines": PaperTable("DM-HARD-8: BYOL-Explore and baselines", "mixed"),
+    "hard-eight-ablations": PaperTable("DM-HARD-8: BYOL-Explore and ablations", "mixed"),
+}
+
+LABELS = {  # the paper's names of variants
+    "byol-explore": "BYOL-Explore",
+    "rnd": "RND",
+    "icm": "ICM",
+    "none": "RL",
+    "big": "BYOL-Explore (big)",  # horizon 1, sequences of 128 steps
+    "no-clipping": "No clipping",
+    "fixed-targets": "Fixed targets",
+    "no-sharing": "No sharing",
+    "horizon-1": "Horizon=1",
+}
+
+# The paper does not print what random actions score. Nothing, as it seems, but for the penalties of Remember Sensor:
+# there, this number makes the paper's statistics follow from its scores.
+HARD_EIGHT = {
+    "drawbridge_max3fork_safe_randomwall": Level("Drawbridge", 0.0, 12.3),
+    "sensorhidden_color_novary_greywall": Level("Remember Sensor", -0.46, 7.6),
+    "ball_room_navigation_cubes": Level("Navigate Cubes", 0.0, 7.8),
+    "reach_wall": Level("Wall Sensor", 0.0, 9.1),
+    "reach_wall_require_stack": Level("Wall Sensor Stack", 0.0, 8.6),
+    "slot_colored_block": Level("Push Blocks", 0.0, 8.4),
+    "throw_across": Level("Throw Across", 0.0, 5.7),
+    "use_object_knock_down": Level("Baseball", 0.0, 7.9),
+}
+
+REFERENCES = {f"atari:{name}": (game.random, game.human) for name, game in HARD_GAMES.items()} | {
+    name: (level.random, level.human) for name, level in HARD_EIGHT.items()
+}  # (random, human) of all 18 tasks
+
+_TASKS = {name.replace("_", " "): f"atari:{name}" for name in HARD_GAMES} | {
+    level.label: name for name, level in HARD_EIGHT.items()
+}
+_VARIANTS = {label: variant for variant, label in LABELS.items()}
+_HUMAN = "Average Human"
+
+
+def paper_scores(table: str) -> Numbers:
+    """Best score over training by variant and task: {"rnd": {"atari:alien": 74717.02, ...}, ...}."""
+    _check(table)
+    rows = _read(table.replace("-", "_"))
+    tasks = [_TASKS[row["Games"]] for row in rows]
+    return {
+        _VARIANTS[label]: {task: float(row[label]) for task, row in zip(tasks, rows, strict=True)}
+        for label in list(rows[0])[1:]
+        if label != _HUMAN
+    }
+
+
+def paper_statistics(table: str) -> Numbers:
+    """What the paper prints of a table's scores, by variant and in the words of `aggregate`."""
+    _check(table)
+    if not TABLES[table].has_statistics:
+        raise UserError(f"the paper prints no statistics of {table!r}; only of: {', '.join(_with_statistics())}")
+    rows = _read(f"{table.replace('-', '_')}_statistics")
+    return {
+        _VARIANTS[label]: {name: float(row[label]) for name, row in zip(STATISTICS, rows, strict=True)}
+        for label in list(rows[0])[1:]
+    }
+
+
+def _with_statistics() -> list[str]:
+    return [name for name, table in TABLES.items() if table.has_statistics]
+
+
+def _check(table: str) -> None:
+    if table not in TABLES:
+        raise unknown("table of the paper", table, list(TABLES))
+
+
+def _read(name: str) -> list[dict[str, str]]:
+    text = files("byol_explore").joinpath("data", "paper", f"{name}.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))

@@ -1,0 +1,41 @@
+"""A report from run directories."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from byol_explore.report.curiosity import curiosity
+from byol_explore.report.differences import differences
+from byol_explore.report.films import films
+from byol_explore.report.headline import headline
+from byol_explore.report.learning import learning
+from byol_explore.report.load import Runs, load_runs
+from byol_explore.report.model import Report
+from byol_explore.report.outcomes import outcomes
+from byol_explore.report.places import places
+from byol_explore.report.reproduce import reproduce, study_name
+from byol_explore.report.tables import tasks_section
+from byol_explore.report.words import listed
+
+
+def build_report(directories: Sequence[Path | str]) -> Report:
+    """Everything that the runs at or below these directories have to say; a UserError if there are none."""
+    runs = load_runs([Path(directory) for directory in directories])
+    found = outcomes(runs)
+    sections = [
+        headline(runs, found),
+        learning(runs),
+        tasks_section(runs, found),
+        curiosity(runs),
+        places(runs),
+        films(runs),
+        differences(runs),
+        reproduce(runs),
+    ]
+    return Report(_title(runs), runs.variants, sections)
+
+
+def _title(runs: Runs) -> str:
+    """The name of a study, or the tasks."""
+    if (runs.roots[0] / "study.toml").is_file():
+        return study_name(runs.roots[0])
+    return listed(runs.tasks, most=3)

@@ -1,0 +1,72 @@
+"""Curiosity itself: what the world model was uncertain about while training, and what reward became of it."""
+
+import numpy as np
+
+from byol_explore.report.learning import STEPS
+from byol_explore.report.load import Run, Runs
+from byol_explore.report.model import Block, Curve, Plot, Section, Text
+from byol_explore.report.series import column, make_curve, make_curves
+from byol_explore.report.words import count, listed, slug
+
+MOST_WORLDS = 3  # runs on other tasks are curious in other units; each world has its own plots
+
+PLOTS = (
+    ("uncertainty", "Uncertainty (raw)", "uncertainty", None),
+    ("intrinsic_reward", "Intrinsic reward (normalised)", "intrinsic reward", None),
+    ("clipped_share", "Share of rewards that were clipped away", "share", (0.0, 1.0)),
+    ("embedding_spread", "Spread of the embeddings (near 0: collapsed)", "spread", (0.0, 1.0)),
+    ("target_distance", "Distance of the target encoder from the online one", "relative distance", None),
+)
+
+LOGARITHMIC = ("uncertainty", "target_distance")  # they fall by orders of magnitude
+
+
+def curiosity(runs: Runs) -> Section:
+    """Plots over training, and the error of predictions by how far they look ahead."""
+    worlds = list(dict.fromkeys(run.env for run in runs.runs))
+    blocks: list[Block] = []
+    for env in worlds[:MOST_WORLDS]:
+        blocks += _plots(runs, env, named=len(worlds) > 1)
+    if not blocks:
+        return Section("curiosity", "Curiosity", [Text(["No variant has logged a curiosity yet."])])
+    left_out = worlds[MOST_WORLDS:]
+    if left_out:
+        blocks.append(
+            Text([f"Not shown, to keep this short: {count(len(left_out), 'more task')} ({listed(left_out)})."])
+        )
+    words = (
+        "Raw uncertainties are in each method's own units: compare their course, not their height. "
+        "Normalised rewards are uncertainties divided by their running standard deviation; where rewards are "
+        "prioritised, those below their running mean are clipped to zero."
+    )
+    return Section("curiosity", "Curiosity", [Text([words]), *blocks])
+
+
+def _plots(runs: Runs, env: str, *, named: bool) -> list[Block]:
+    where = f"{env}: " if named else ""
+    curious = [variant for variant in runs.variants if runs.method(variant) != "none"]
+    of = {variant: [run for run in runs.of(variant) if run.env == env] for variant in curious}
+    blocks: list[Block] = []
+    for name, title, label, reach in PLOTS:
+        curves = make_curves({variant: column(group, name) for variant, group in of.items()})
+        if curves:
+            plot = Plot(slug(name, env if named else ""), where + title, STEPS, label, curves, reach)
+            blocks.append(plot._replace(logarithmic=name in LOGARITHMIC))
+    ours = {variant: group for variant, group in of.items() if runs.method(variant) == "byol-explore"}
+    curves = [curve for variant, group in ours.items() if (curve := _by_horizon(variant, group)) is not None]
+    if curves:
+        title = f"{where}Error of predictions at the end, by how far they look ahead"
+        blocks.append(Plot(slug("horizon", env if named else ""), title, "steps ahead (k)", "prediction error", curves))
+    return blocks
+
+
+def _by_horizon(variant: str, runs: list[Run]) -> Curve | None:
+    """The last logged errors, by k."""
+    last = [run.log.prediction_error[-1] for run in runs if run.log.prediction_error.size]
+    if not last:
+        return None
+    longest = max(map(len, last))
+    errors = np.full((len(last), longest), np.nan)
+    for row, values in zip(errors, last, strict=True):
+        row[: len(values)] = values
+    return make_curve(variant, np.arange(1.0, longest + 1), errors)

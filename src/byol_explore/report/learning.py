@@ -1,0 +1,96 @@
+"""Learning curves: every task, and all tasks together; baselines and ablations side by side as in the paper."""
+
+import numpy as np
+
+from byol_explore.evaluation.scores import clipped
+from byol_explore.report.load import Run, Runs
+from byol_explore.report.model import Block, Curve, Plot, Section, Text
+from byol_explore.report.outcomes import has_human, meaning_of_scores, reference
+from byol_explore.report.series import Series, common_grid, known, make_curve, make_curves, task_scores
+from byol_explore.report.words import slug
+
+STEPS = "environment steps"
+
+
+def learning(runs: Runs) -> Section:
+    """A plot of all tasks and one of each, for each group of variants."""
+    blocks: list[Block] = [Text([_explanation(runs)])]
+    for group, variants in runs.groups():
+        plots = [*_overall(runs, group, variants), *_per_task(runs, group, variants)]
+        if group and plots:
+            blocks.append(Text([f"{group.capitalize()}: {', '.join(variants)}."]))
+        blocks += plots
+    return Section("learning", "Learning curves", blocks)
+
+
+def _explanation(runs: Runs) -> str:
+    several = any(len({run.seed for run in runs.of(variant)}) > 1 for variant in runs.variants)
+    band = " in a band from the lowest to the highest" if several else ""
+    return f"Curves are means over seeds{band}. {meaning_of_scores(runs.tasks)}."
+
+
+def _overall(runs: Runs, group: str, variants: list[str]) -> list[Plot]:
+    if len(runs.tasks) == 1:
+        return []
+    grid = common_grid([one for name in variants for run in runs.of(name) for one in _all_scores(run)])
+    curves = [curve for name in variants if (curve := _overall_curve(runs, name, grid)) is not None]
+    if not curves:
+        return []
+    title = _titled(f"Mean over {len(runs.tasks)} tasks of the clipped normalised score (CHNS)", group)
+    return [Plot(slug("overall", group), title, STEPS, "normalised score (%)", curves, (0.0, 100.0))]
+
+
+def _overall_curve(runs: Runs, variant: str, grid: np.ndarray) -> Curve | None:
+    """Of the seeds that have all of the variant's tasks, where they have them all."""
+    by_seed: dict[int, dict[str, Series]] = {}
+    for run in runs.of(variant):
+        for task in run.tasks:
+            for series in task_scores([run], task):
+                by_seed.setdefault(run.seed, {})[task] = series
+    tasks = {task for scores in by_seed.values() for task in scores}
+    whole = [scores for scores in by_seed.values() if scores.keys() == tasks]
+    if not whole:
+        return None
+    means = [np.mean([_percent(task, one.at(grid)) for task, one in scores.items()], axis=0) for scores in whole]
+    return make_curve(variant, grid, np.stack(means))
+
+
+def _percent(task: str, scores: np.ndarray) -> np.ndarray:
+    """Normalised and clipped."""
+    random, human = reference(task)
+    return np.clip(100.0 * (scores - random) / (human - random), clipped(-np.inf), clipped(np.inf))
+
+
+def _per_task(runs: Runs, group: str, variants: list[str]) -> list[Plot]:
+    plots = []
+    for task in runs.tasks:
+        curves = make_curves({name: task_scores(runs.of(name, task), task) for name in variants})
+        label, reach = ("score", None) if has_human(task) else ("success (%)", (0.0, 100.0))
+        if curves:
+            plots.append(Plot(slug("score", task, group), _titled(task, group), STEPS, label, curves, reach))
+        if _success_says_nothing(runs, task):
+            returns = {name: _returns(runs.of(name, task), task) for name in variants}
+            title = _titled(f"{task}, return of training episodes", group)
+            plots.append(Plot(slug("return", task, group), title, STEPS, "return", make_curves(returns)))
+    return plots
+
+
+def _titled(title: str, group: str) -> str:
+    return f"{title}: {group}" if group else title
+
+
+def _success_says_nothing(runs: Runs, task: str) -> bool:
+    """Where nobody said what a success is, returns are shown too."""
+    if has_human(task):
+        return False
+    logs = [run.log for run in runs.runs if task in run.tasks]
+    never = all(np.nanmax(log.scores[task], initial=0.0) == 0.0 for log in logs)
+    return never and any(np.nanmax(np.abs(log.returns[task]), initial=0.0) > 0.0 for log in logs)
+
+
+def _returns(runs: list[Run], task: str) -> list[Series]:
+    return [series for run in runs for series in known(run, run.log.returns[task])]
+
+
+def _all_scores(run: Run) -> list[Series]:
+    return [series for task in run.tasks for series in task_scores([run], task)]

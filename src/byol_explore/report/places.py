@@ -1,0 +1,115 @@
+"""Where the agent was, and where it was curious: maps of grid worlds, and rooms of games that know theirs."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from byol_explore.report.learning import STEPS
+from byol_explore.report.load import Run, Runs
+from byol_explore.report.model import Block, HeatMap, Picture, Plot, Section, Text
+from byol_explore.report.series import column, make_curves
+from byol_explore.report.words import amount, listed, slug
+
+MOST_MAPS = 12  # pairs of them: visits and rewards
+MOST_PYRAMIDS = 4
+
+Grid = list[list[float | None]]
+
+
+def places(runs: Runs) -> Section:
+    """Maps of the main variant on every task, then of others on the first tasks, as many as there is room for."""
+    blocks = [*_maps(runs), *_rooms(runs)]
+    return Section("places", "Where the agent was curious", blocks or [Text(["No run has left a map of its world."])])
+
+
+def _maps(runs: Runs) -> list[Block]:
+    wanted = [(runs.main, task) for task in runs.tasks]
+    wanted += [(variant, task) for task in runs.tasks for variant in runs.variants if variant != runs.main]
+    shown: list[Block] = []
+    left_out: list[str] = []
+    for variant, task in wanted:
+        run = next((run for run in runs.of(variant, task) if (run.directory / "maps.json").is_file()), None)
+        if run is None:
+            continue
+        if len(shown) >= 2 * MOST_MAPS:
+            left_out.append(f"{variant} on {task}")
+        else:
+            shown += _map_pair(run, task)
+    if not shown:
+        return []
+    words = [
+        "Visits are counted on a logarithmic scale, rewards are means per visit (blank: never visited), "
+        "of each variant's first seed."
+    ]
+    if left_out:
+        words.append(f"Not shown, to keep this short: {listed(left_out)}.")
+    return [Text(words), *shown]
+
+
+def _map_pair(run: Run, task: str) -> list[HeatMap]:
+    """Visits and rewards; nothing from a file that is damaged or does not know the task."""
+    try:
+        facts = json.loads((run.directory / "maps.json").read_text())["tasks"][task]
+        floor = [str(row) for row in facts["floor"]]
+        visits = [(_label(part), _visits(part)) for part in facts["slices"]]
+        rewards = [(_label(part), _rewards(part)) for part in facts["slices"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    if not visits:
+        return []
+    title, name = f"{run.variant} on {task}", slug(run.variant, task)
+    maps = [HeatMap(f"visits-{name}", f"{title}: visits", floor, visits, "visits", logarithmic=True)]
+    if any(value for _, grid in rewards for row in grid for value in row):
+        maps.append(
+            HeatMap(f"reward-{name}", f"{title}: intrinsic reward", floor, rewards, "intrinsic reward per visit")
+        )
+    return maps
+
+
+def _label(part: dict[str, Any]) -> str:
+    return f"{amount(part['from'])} to {amount(part['to'])} steps"
+
+
+def _visits(part: dict[str, Any]) -> Grid:
+    return [[float(count) if count else None for count in row] for row in part["visits"]]
+
+
+def _rewards(part: dict[str, Any]) -> Grid:
+    visits, sums = np.asarray(part["visits"], float), np.asarray(part["intrinsic_reward"], float)
+    mean = np.divide(sums, visits, out=np.zeros_like(sums), where=visits > 0)
+    return [
+        [float(value) if count else None for value, count in zip(*rows, strict=True)]
+        for rows in zip(mean, visits, strict=True)
+    ]
+
+
+def _rooms(runs: Runs) -> list[Block]:
+    blocks: list[Block] = []
+    for env in dict.fromkeys(run.env for run in runs.runs):
+        of = {name: [run for run in runs.of(name) if run.env == env] for name in runs.variants}
+        curves = make_curves({name: column(group, "rooms_found") for name, group in of.items()})
+        if curves:
+            blocks.append(Plot(slug("rooms", env), f"{env}: rooms entered so far", STEPS, "rooms", curves))
+    first = [group[0] for name in runs.variants if (group := runs.of(name, "atari:montezuma_revenge"))]
+    pyramids = [(run, data) for run in first[:MOST_PYRAMIDS] if (data := _pyramid(run.directory)) is not None]
+    return blocks + [
+        Picture(slug("pyramid", run.variant), f"{run.variant}, seed {run.seed}: rooms of the pyramid", "png", data)
+        for run, data in pyramids
+    ]
+
+
+def _pyramid(directory: Path) -> bytes | None:
+    """The run's own picture, or a new one of what it knows."""
+    if (directory / "rooms.png").is_file():
+        return (directory / "rooms.png").read_bytes()
+    try:
+        coverage = json.loads((directory / "coverage.json").read_text())
+        from byol_explore.report.pyramid import draw_pyramid  # brings in matplotlib
+
+        with tempfile.TemporaryDirectory() as folder:
+            return draw_pyramid(coverage, Path(folder) / "rooms.png").read_bytes()
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

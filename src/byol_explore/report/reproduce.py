@@ -1,0 +1,118 @@
+"""How to get the same runs again, and where their files are."""
+
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from byol_explore.config import Config, to_dict
+from byol_explore.errors import UserError
+from byol_explore.presets import make_config
+from byol_explore.report.differences import shown_setting
+from byol_explore.report.load import Run, Runs, flatten
+from byol_explore.report.model import Cell, Section, Table, Text
+from byol_explore.report.series import plain
+from byol_explore.report.words import shown_path
+
+_NAMED = ("preset", "env", "method", "ablation", "regime", "seed")  # options that come first
+
+
+def reproduce(runs: Runs) -> Section:
+    """Commands and a table of all runs."""
+    studies = [root for root in runs.roots if (root / "study.toml").is_file()]
+    paragraphs = []
+    for root in studies:
+        paragraphs += [f"The study {study_name(root)!r} is run, or gone on with, by", f"    {_study_command(root)}"]
+    commands = _train_commands([run for run in runs.runs if run.root not in studies])
+    if commands:
+        paragraphs += ["Every variant by itself, once for each seed:", *(f"    {command}" for command in commands)]
+    paragraphs.append(
+        "A run directory holds config.json (all settings), metrics.jsonl (a line per log step, from which everything "
+        "here is made) and summary.json; the tables and figures of this report are in the folders tables and figures "
+        "beside it."
+    )
+    return Section("reproduce", "Reproduce", [Text(paragraphs), _run_table(runs)])
+
+
+def study_name(root: Path) -> str:
+    """As the study calls itself."""
+    try:
+        return str(tomllib.loads((root / "study.toml").read_text())["name"])
+    except (OSError, ValueError, KeyError):
+        return root.resolve().name
+
+
+def _study_command(root: Path) -> str:
+    shown = shlex.quote(shown_path(root, root))
+    return f"byol-explore study {shown}/study.toml --dir {shown}"
+
+
+def _train_commands(runs: list[Run]) -> list[str]:
+    """One for each variant and world, with all its seeds."""
+    seeds: dict[str, list[str]] = {}
+    for run in runs:
+        seeds.setdefault(train_command(run.config), []).append(str(run.seed))
+    return [
+        f"for seed in {' '.join(group)}; do {command} --seed $seed; done"
+        if len(group) > 1
+        else f"{command} --seed {group[0]}"
+        for command, group in seeds.items()
+    ]
+
+
+def train_command(config: dict[str, Any]) -> str:
+    """With the options that differ from the preset; the seed is left to the caller."""
+    usual = _usual(config)
+    words = ["byol-explore", "train"]
+    for name in [*_NAMED, *(name for name in config if name not in _NAMED)]:
+        value = config.get(name)
+        if name == "seed" or name not in config or value == usual.get(name):
+            continue
+        if name != "runtime.devices" or value != 1:  # one device is what a machine without accelerators takes
+            words += _option(name, value)
+    return shlex.join(words)
+
+
+def _usual(config: dict[str, Any]) -> dict[str, Any]:
+    """What `train` starts from, given preset, method and ablation; these are named where they are not its defaults."""
+    try:
+        base = make_config(config["preset"], config["ablation"], config["method"])
+    except (UserError, KeyError):
+        base = Config()
+    defaults = Config()
+    named = {name: getattr(defaults, name) for name in ("preset", "method", "ablation")}
+    return {**flatten(to_dict(base)), **named}
+
+
+def _option(name: str, value: Any) -> list[str]:
+    option = "--" + name.replace("_", "-")
+    if isinstance(value, bool):
+        head, _, last = option.removeprefix("--").rpartition(".")
+        return [option] if value else [f"--{head}.no-{last}" if head else f"--no-{last}"]
+    return [option, *(shown_setting(part) for part in (value if isinstance(value, tuple) else [value]))]
+
+
+def _run_table(runs: Runs) -> Table:
+    columns = ["variant", "tasks", "seed", "steps", "hours", "state", "directory"]
+    rows: list[list[Cell]] = [
+        [run.variant, run.env, run.seed, run.last_step, _hours(run), _state(run), shown_path(run.directory, run.root)]
+        for run in runs.runs
+    ]
+    return Table("runs", "All runs", columns, rows)
+
+
+def _hours(run: Run) -> Cell:
+    elapsed = run.log.columns["elapsed"]
+    return plain(np.nanmax(elapsed) / 3600) if np.isfinite(elapsed).any() else None
+
+
+def _state(run: Run) -> str:
+    if not len(run.steps):
+        return "no log line yet"
+    if run.stopped_at_success:
+        return "stopped at success"
+    if run.is_finished:
+        return "done"
+    return "interrupted" if run.summary else "not finished"

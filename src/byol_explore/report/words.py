@@ -1,0 +1,43 @@
+"""Numbers and names as the report writes them in sentences and file names."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def amount(number: float) -> str:
+    """Short: 512k, 4.0M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            shown = number / size
+            return f"{shown:.0f}{unit}" if shown >= 100 or unit == "k" else f"{shown:.3g}{unit}"
+    return f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} seconds"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:,.1f} hours"
+
+
+def count(number: int, noun: str) -> str:
+    """1 seed, 3 seeds."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listed(items: Sequence[str], most: int = 12) -> str:
+    """With commas; of many only the first."""
+    more = len(items) - most
+    return ", ".join(items) if more <= 0 else f"{', '.join(items[:most])} and {more} more"
+
+
+def slug(*parts: str) -> str:
+    """A name for files and links."""
+    return "-".join(re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-") for part in parts if part)
+
+
+def shown_path(path: Path, root: Path) -> str:
+    """A path from the directory that was given on, however it was given."""
+    return (Path(root.resolve().name) / path.relative_to(root)).as_posix()

@@ -1,0 +1,78 @@
+"""The paper's tables: every statistic it prints follows from the scores it prints."""
+
+import csv
+from importlib.resources import files
+
+import pytest
+
+from byol_explore.envs.atari_games import HARD_GAMES
+from byol_explore.errors import UserError
+from byol_explore.evaluation.aggregate import STATISTICS, aggregate
+from byol_explore.evaluation.paper import HARD_EIGHT, LABELS, REFERENCES, TABLES, paper_scores, paper_statistics
+from byol_explore.presets import ABLATIONS
+
+WITH_STATISTICS = [name for name, table in TABLES.items() if table.has_statistics]
+CELLS = [
+    (table, variant, statistic)
+    for table in WITH_STATISTICS
+    for variant in paper_scores(table)
+    for statistic in STATISTICS
+]
+
+
+def test_there_are_nine_statistics_of_eighteen_columns() -> None:
+    assert len(CELLS) == 9 * (5 + 5 + 4 + 4)
+
+
+@pytest.mark.parametrize(("table", "variant", "statistic"), CELLS)
+def test_a_printed_statistic_follows_from_the_printed_scores(table: str, variant: str, statistic: str) -> None:
+    computed = aggregate(paper_scores(table)[variant], REFERENCES)[statistic]
+    tolerance = 0.02 if table.startswith("atari") else 0.1
+    assert computed == pytest.approx(paper_statistics(table)[variant][statistic], abs=tolerance)
+
+
+@pytest.mark.parametrize("table", WITH_STATISTICS)
+def test_what_is_left_is_the_rounding_of_the_scores(table: str) -> None:
+    """No statistic falls when a score rises: true scores up to half a digit away put it between these two."""
+    half = 0.005 + 1e-6
+    for variant, scores in paper_scores(table).items():
+        lowest = aggregate({task: score - half for task, score in scores.items()}, REFERENCES)
+        highest = aggregate({task: score + half for task, score in scores.items()}, REFERENCES)
+        for statistic, printed in paper_statistics(table)[variant].items():
+            assert lowest[statistic] - half <= printed <= highest[statistic] + half, (variant, statistic)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_tasks_and_variants_have_our_names(table: str) -> None:
+    tasks = [f"atari:{game}" for game in HARD_GAMES] if table.startswith("atari") else list(HARD_EIGHT)
+    for variant, scores in paper_scores(table).items():
+        assert list(scores) == tasks
+        assert variant in ("byol-explore", "rnd", "icm", "none", "big", *ABLATIONS)
+        assert variant in LABELS
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_humans_score_what_the_paper_prints(table: str) -> None:
+    text = files("byol_explore").joinpath("data", "paper", f"{table.replace('-', '_')}.csv").read_text()
+    printed = [float(row["Average Human"]) for row in csv.DictReader(text.splitlines())]
+    assert [REFERENCES[task][1] for task in paper_scores(table)["byol-explore"]] == printed
+
+
+def test_scores_are_read_from_their_column() -> None:
+    assert paper_scores("atari-mixed-baselines")["none"]["atari:qbert"] == 91920.56
+    assert paper_scores("atari-intrinsic-baselines")["rnd"]["atari:pitfall"] == -83.55
+    assert paper_scores("hard-eight-ablations")["horizon-1"]["throw_across"] == 3.87
+
+
+def test_the_same_agent_scores_the_same_in_both_tables_of_a_suite() -> None:
+    for suite in ("atari-mixed", "hard-eight"):
+        baselines, ablations = f"{suite}-baselines", f"{suite}-ablations"
+        assert paper_scores(baselines)["byol-explore"] == paper_scores(ablations)["byol-explore"]
+        assert paper_statistics(baselines)["byol-explore"] == paper_statistics(ablations)["byol-explore"]
+
+
+def test_unknown_tables_are_one_clear_line() -> None:
+    with pytest.raises(UserError, match=r"unknown table of the paper 'atari'; choose from: atari-mixed-baselines, "):
+        paper_scores("atari")
+    with pytest.raises(UserError, match=r"no statistics of 'atari-intrinsic-baselines'; only of: atari-mixed-base"):
+        paper_statistics("atari-intrinsic-baselines")

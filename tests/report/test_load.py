@@ -1,0 +1,142 @@
+"""Finding and reading runs."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from byol_explore.errors import UserError
+from byol_explore.report import load
+from byol_explore.report.load import load_runs
+from report.synthetic import make_rows, returns, write_run, write_study
+
+
+def test_runs_are_found_at_any_depth_and_grouped_by_variant_and_seed(tmp_path: Path) -> None:
+    write_run(tmp_path, "rooms-6/byol-explore-seed1")
+    write_run(tmp_path, "rooms-6/byol-explore-seed0")
+    write_run(tmp_path, "rooms-6/byol-explore-seed0/checkpoints/copy")  # a run's own folders are not searched
+    write_run(tmp_path, "rooms-4/deep/none-seed0", method="none", env="rooms-4")
+    (tmp_path / "empty").mkdir()
+    runs = load_runs([tmp_path])
+    assert [(run.variant, run.env, run.seed) for run in runs.runs] == [
+        ("byol-explore", "rooms-6", 0), ("byol-explore", "rooms-6", 1), ("none", "rooms-4", 0),
+    ]  # fmt: skip
+    assert runs.variants == ["byol-explore", "none"]
+    assert load_runs([tmp_path, tmp_path / "rooms-6"]).runs == runs.runs, "nothing counts twice"
+
+
+def test_a_directory_without_a_seed_is_called_after_its_configuration(tmp_path: Path) -> None:
+    write_run(tmp_path, "mine", method="rnd", ablation="prioritized", regime="intrinsic")
+    assert load_runs([tmp_path]).variants == ["rnd-prioritized-intrinsic"]
+
+
+def test_the_same_variant_from_two_folders_is_told_apart(tmp_path: Path) -> None:
+    for folder in ("old", "new"):
+        write_run(tmp_path, f"{folder}/rooms-6/byol-explore-seed0")
+        write_run(tmp_path, f"{folder}/rooms-6/byol-explore-seed1")
+    write_run(tmp_path, "new/rooms-6/rnd-seed0", method="rnd")
+    both = load_runs([tmp_path / "old", tmp_path / "new"])
+    assert set(both.variants) == {"byol-explore in old", "byol-explore in new", "rnd"}
+    assert len(both.of("byol-explore in old")) == 2
+    above = load_runs([tmp_path])
+    assert f"{tmp_path.name}/old/rooms-6/byol-explore" in above.variants
+
+
+def test_one_agent_for_two_tasks_is_not_a_seed_of_an_agent_for_one(tmp_path: Path) -> None:
+    write_run(tmp_path, "rooms-6/byol-explore-seed0")
+    write_run(tmp_path, "both/byol-explore-seed1", env="rooms-4,rooms-6")
+    assert len(load_runs([tmp_path]).variants) == 2
+
+
+def test_variants_are_in_the_papers_order_with_ours_first(tmp_path: Path) -> None:
+    for method in ("none", "rnd", "icm"):
+        write_run(tmp_path, f"{method}-seed0", method=method)
+    for ablation in ("no-sharing", "fixed-targets", "horizon-1"):
+        write_run(tmp_path, f"{ablation}-seed0", ablation=ablation)
+    for size in (16, 2):
+        write_run(tmp_path, f"belief-{size}-seed0")
+    write_run(tmp_path, "byol-explore-seed0")
+    order = ["byol-explore", "belief-2", "belief-16", "rnd", "icm", "none", "fixed-targets", "horizon-1", "no-sharing"]
+    runs = load_runs([tmp_path])
+    assert runs.variants == order
+    assert runs.groups() == [
+        ("baselines", ["byol-explore", "rnd", "icm", "none"]),
+        ("ablations", ["byol-explore", "belief-2", "belief-16", "fixed-targets", "horizon-1", "no-sharing"]),
+    ]
+
+
+def test_with_one_kind_of_variants_there_is_one_group(tmp_path: Path) -> None:
+    write_run(tmp_path, "byol-explore-seed0")
+    write_run(tmp_path, "rnd-seed0", method="rnd")
+    assert load_runs([tmp_path]).groups() == [("", ["byol-explore", "rnd"])]
+
+
+def test_success_is_the_score_in_percent_and_unknown_is_nan(tmp_path: Path) -> None:
+    write_run(tmp_path, rows=make_rows([None, 0.25], uncertainty=3.0, prediction_error=[1.0, 2.0]))
+    run = load_runs([tmp_path]).runs[0]
+    np.testing.assert_array_equal(run.steps, [100, 200])
+    np.testing.assert_array_equal(run.log.scores["rooms-6"], [np.nan, 25.0])
+    np.testing.assert_array_equal(run.log.columns["uncertainty"], [3.0, 3.0])
+    np.testing.assert_array_equal(run.log.columns["rooms_found"], [np.nan, np.nan])
+    np.testing.assert_array_equal(run.log.prediction_error, [[1.0, 2.0], [1.0, 2.0]])
+
+
+def test_games_are_scored_by_evaluation_as_soon_as_there_is_one(tmp_path: Path) -> None:
+    rows = returns([10.0, 20.0])
+    rows[1]["evaluation_return"] = 500.0
+    write_run(tmp_path, rows=rows, preset="atari-small", env="atari:alien")
+    log = load_runs([tmp_path]).runs[0].log
+    np.testing.assert_array_equal(log.scores["atari:alien"], [10.0, 500.0])
+    np.testing.assert_array_equal(log.returns["atari:alien"], [10.0, 20.0])
+
+
+def test_each_of_several_tasks_has_its_scores(tmp_path: Path) -> None:
+    tasks = {
+        "rooms-4": {"success_rate": 0.75, "return_mean": 0.5},
+        "atari:alien": {"return_mean": 7.0},
+        "rooms-5": None,
+    }
+    row = {**make_rows([0.4])[0], "tasks": tasks, "evaluation": {"atari:alien": {"return": 9.0, "best": 11.0}}}
+    write_run(tmp_path, rows=[row], env="rooms-4,atari:alien,rooms-5")
+    scores = load_runs([tmp_path]).runs[0].log.scores
+    assert {task: values.tolist() for task, values in scores.items() if task != "rooms-5"} == {
+        "rooms-4": [75.0], "atari:alien": [9.0],
+    }  # fmt: skip
+    assert np.isnan(scores["rooms-5"]).all()
+
+
+def test_damaged_lines_and_configurations_do_not_matter_to_the_rest(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "byol-explore-seed0")
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('[1]\n{"no": "steps"}\n{"steps": 400, "success_rate": "high"}\n{"steps": 500, "succ')
+    (write_run(tmp_path, "byol-explore-seed1") / "config.json").write_text('{"env": ')
+    runs = load_runs([tmp_path])
+    assert runs.runs[0].steps.tolist() == [100, 200, 300, 400]
+    assert len(runs.runs) == 1
+    assert runs.unreadable[0].startswith(f"{tmp_path.name}/byol-explore-seed1: ")
+
+
+def test_only_files_that_changed_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = write_study(tmp_path)
+    read: list[str] = []
+    loads = json.loads
+    monkeypatch.setattr(load.json, "loads", lambda text: read.append(text) or loads(text))
+    path = runs.runs[0].directory / "metrics.jsonl"
+    path.write_text(path.read_text() + '{"steps": 400, "success_rate": 1.0}\n')
+    os.utime(path, ns=(1, 1))
+    assert load_runs([tmp_path]).runs[0].last_step == 400
+    assert sum('"steps": 200, "elapsed"' in text for text in read) == 1
+
+
+def test_where_there_is_no_run_one_line_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no run: neither it nor anything below it"):
+        load_runs([tmp_path])
+    with pytest.raises(UserError, match="nowhere is not a directory"):
+        load_runs([tmp_path / "nowhere"])
+    with pytest.raises(UserError, match="no directory was given"):
+        load_runs([])
+    (write_run(tmp_path) / "config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"no run can be read: .*byol-explore-seed0"):
+        load_runs([tmp_path])

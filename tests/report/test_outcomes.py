@@ -1,0 +1,48 @@
+"""Best and final scores."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from byol_explore.report.load import load_runs
+from byol_explore.report.outcomes import final_matrix, is_solved, meaning_of_scores, outcomes
+from report.synthetic import make_rows, returns, write_run, write_study
+
+
+def test_the_best_is_the_highest_point_of_the_mean_not_the_mean_of_highest_points(tmp_path: Path) -> None:
+    write_run(tmp_path, "byol-explore-seed0", make_rows([0.0, 1.0, 0.2]))
+    write_run(tmp_path, "byol-explore-seed1", make_rows([0.8, 0.0, 0.0]))
+    outcome = outcomes(load_runs([tmp_path]))["byol-explore", "rooms-6"]
+    assert outcome.best_mean == pytest.approx(50.0)
+    assert outcome.final_mean == pytest.approx(10.0)
+    assert outcome.best == {0: 100.0, 1: 80.0}
+    assert outcome.final == {0: 20.0, 1: 0.0}
+
+
+def test_final_scores_are_normalised_and_of_seeds_that_have_all_tasks(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path, f"alien/rnd-seed{seed}", returns([0, 7127.7]), method="rnd", env="atari:alien")
+    write_run(tmp_path, "rooms/rnd-seed1", make_rows([0.5]), method="rnd", env="rooms-4")
+    found = outcomes(load_runs([tmp_path]))
+    np.testing.assert_allclose(final_matrix(found, "rnd", ["atari:alien", "rooms-4"]), [[100.0, 50.0]])
+    np.testing.assert_allclose(final_matrix(found, "rnd", ["atari:alien"]), [[100.0], [100.0]])
+    assert final_matrix(found, "rnd", ["rooms-5"]) is None
+    assert final_matrix(found, "rnd", []) is None
+
+
+def test_a_run_without_a_line_has_no_outcome(tmp_path: Path) -> None:
+    write_run(tmp_path, rows=[])
+    write_run(tmp_path, "rnd-seed0", make_rows([None]), method="rnd")
+    assert outcomes(load_runs([tmp_path])) == {}
+    assert len(outcomes(write_study(tmp_path / "more"))) == 3
+
+
+def test_what_solved_and_the_scores_mean_depends_on_the_task() -> None:
+    assert is_solved("rooms-6", 95.0)
+    assert not is_solved("rooms-6", 94.9)
+    assert is_solved("atari:freeway", 29.7)
+    assert not is_solved("atari:freeway", 29.6), "as good as a human is not better"
+    assert "human" not in meaning_of_scores(["rooms-6"])
+    assert "success" not in meaning_of_scores(["atari:alien"])
+    assert meaning_of_scores(["rooms-6", "atari:alien"]).count("100") == 2

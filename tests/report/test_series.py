@@ -1,0 +1,42 @@
+"""Averages of seeds that logged at other steps, and for other times."""
+
+import numpy as np
+
+from byol_explore.report.series import POINTS, Series, common_grid, make_curve, make_curves, mean_over_seeds
+
+
+def series(steps: list[float], values: list[float], *, stays: bool = False) -> Series:
+    return Series(np.asarray(steps), np.asarray(values), stays)
+
+
+def test_seeds_are_averaged_where_they_have_something() -> None:
+    [curve] = make_curves({"rnd": [series([0, 10, 20], [0, 1, 2]), series([10, 30], [3, 7])]})
+    assert curve.x == [0, 10, 20, 30]
+    assert curve.mean == [0, 2, 3.5, 7], "between its steps a seed is interpolated, outside it has no say"
+    assert curve.low == [0, 1, 2, 7]
+    assert curve.high == [0, 3, 5, 7]
+
+
+def test_a_run_that_stopped_at_success_keeps_its_score() -> None:
+    [curve] = make_curves({"rnd": [series([10, 20], [0, 100], stays=True), series([10, 30], [0, 50])]})
+    assert curve.mean == [0, 62.5, 75]
+
+
+def test_one_seed_has_no_band_and_a_variant_without_any_no_curve() -> None:
+    curves = make_curves({"rnd": [series([1, 2], [5, 6])], "icm": []})
+    assert [(curve.variant, curve.mean, curve.low) for curve in curves] == [("rnd", [5, 6], [None, None])]
+
+
+def test_where_nobody_has_anything_there_is_nothing() -> None:
+    curve = make_curve("rnd", np.arange(2.0), np.asarray([[np.nan, 1.0], [np.nan, 3.0]]))
+    assert (curve.mean, curve.low, curve.high) == ([None, 2.0], [None, 1.0], [None, 3.0])
+    np.testing.assert_array_equal(mean_over_seeds(np.asarray([[np.nan, 1.0], [np.nan, 3.0]])), [np.nan, 2.0])
+
+
+def test_long_curves_are_thinned_to_steps_that_were_logged() -> None:
+    steps = np.arange(1.0, 1001.0) ** 2
+    grid = common_grid([Series(steps, steps)])
+    assert len(grid) == POINTS
+    assert set(grid) <= set(steps)
+    assert (grid[0], grid[-1]) == (steps[0], steps[-1])
+    assert len(common_grid([Series(steps, steps)], most=None)) == 1000

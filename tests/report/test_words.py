@@ -1,0 +1,29 @@
+"""Numbers and names in sentences."""
+
+from pathlib import Path
+
+import pytest
+
+from byol_explore.report.words import amount, count, duration, listed, shown_path, slug
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [(0, "0"), (999, "999"), (512_000, "512k"), (4_019_200, "4.02M"), (2.5e9, "2.5G")]
+)
+def test_amounts_are_short(number: float, shown: str) -> None:
+    assert amount(number) == shown
+
+
+def test_durations_are_in_the_unit_that_fits() -> None:
+    assert [duration(seconds) for seconds in (12, 600, 9000)] == ["12 seconds", "10 minutes", "2.5 hours"]
+
+
+def test_one_is_not_plural_and_long_lists_are_cut() -> None:
+    assert (count(1, "seed"), count(3, "seed")) == ("1 seed", "3 seeds")
+    assert listed(["a", "b"]) == "a, b"
+    assert listed(["a", "b", "c"], most=1) == "a and 2 more"
+
+
+def test_names_of_files_are_plain_and_paths_begin_where_the_user_did(tmp_path: Path) -> None:
+    assert slug("visits", "atari:private_eye", "", "A/b") == "visits-atari-private-eye-a-b"
+    assert shown_path(tmp_path / "runs" / "a" / "b", tmp_path / "runs") == "runs/a/b"
