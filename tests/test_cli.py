@@ -75,9 +75,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     code, out, err = call(capsys, *words)
     assert (code, err) == (0, "")
-    for name, command in COMMANDS.items():
+    for name, description in COMMANDS.items():
         assert f"byol-explore {name}" in out
-        assert command.description in out
+        assert description in out
 
 
 def test_the_help_of_train_teaches(capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,7 +198,7 @@ def test_resuming_finds_the_default_directory(
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("fly", ["unknown command 'fly'", "train, evaluate, presets, envs"]),
+        ("fly", ["unknown command 'fly'", ", ".join(COMMANDS)]),
         ("train --preset big", ["unknown preset 'big'", "choose from: grid"]),
         ("train --env rooms-x", ["unknown environment 'rooms-x'", "byol-explore envs", "rooms-6"]),
         ("train --env rooms-1", ["'rooms-1'", "2 to 50"]),

@@ -1,0 +1,20 @@
+"""`byol-explore presets`: named settings and named changes of them."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from byol_explore.commands.parsing import no_arguments
+from byol_explore.presets import ABLATIONS, PRESETS
+
+
+def run(arguments: Sequence[str]) -> None:
+    no_arguments("presets", "List presets and ablations.", arguments)
+    for title, entries in (("presets", PRESETS), ("ablations", ABLATIONS)):
+        table = Table(title=title, title_justify="left")
+        table.add_column("name")
+        table.add_column("what it is")
+        for name, entry in entries.items():
+            table.add_row(name, entry.description)
+        Console().print(table)

@@ -1,0 +1,116 @@
+"""`byol-explore train`: an agent into a run directory."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from byol_explore.commands.parsing import OneLineParser, parse
+from byol_explore.config import Config, default_run_dir
+from byol_explore.errors import UserError
+
+DESCRIPTION = """Train an agent and leave everything in a run directory. For example:
+
+  byol-explore train                               the default: solve rooms-6 by curiosity
+  byol-explore train --method none                 the same agent without curiosity
+  byol-explore train --env MiniGrid-DoorKey-8x8 --seed 3 --run-dir runs/doorkey
+  byol-explore train --env rooms-4,rooms-6 --curiosity.mixing 0.1
+  byol-explore train --preset atari-small --regime intrinsic      Montezuma's Revenge by curiosity alone
+  byol-explore train --preset atari --env atari:hard10            ten games, a run each, on accelerators
+  byol-explore train --env gymnasium:Acrobot-v1
+  byol-explore train --resume --steps 8000000      go on where the default run stopped
+"""
+
+
+@dataclass(frozen=True)
+class TrainCommand:
+    """Train an agent and leave everything in a run directory."""
+
+    config: Annotated[Config, tyro.conf.arg(name="")]
+    run_dir: Path | None = None
+    """Where the run is kept; default runs/<env>/<method>-seed<seed>."""
+    resume: bool = False
+    """Continue the run in the run directory from its newest whole checkpoint."""
+    quiet: bool = False
+    """Print nothing but errors."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    from byol_explore.training import load_config, train
+
+    command = parse_train(arguments, load_config)
+    if command.config.env == "atari:hard10":
+        _train_hard10(command)
+        return
+    summary = train(command.config, command.run_dir, resume=command.resume, quiet=command.quiet)
+    if not command.quiet:
+        success = summary["success_rate"]
+        shown = "no episode ended" if success is None else f"success {success:.3f}, return {summary['return_mean']:.3f}"
+        print(f"done: {summary['steps']:,} steps in {summary['seconds']:.0f} s, {shown}; see {summary.run_dir}")
+
+
+def parse_train(arguments: Sequence[str], load_config: Callable[[Path], Config]) -> TrainCommand:
+    """What the words ask for: preset, ablation or the run that is resumed decide what all others default to."""
+    default = TrainCommand(_first_look(arguments).base_config(load_config))
+    return parse("train", TrainCommand, arguments, default=default, description=DESCRIPTION)
+
+
+def _train_hard10(command: TrainCommand) -> None:
+    from byol_explore.hard10 import train_hard10
+
+    scores = train_hard10(command.config, command.run_dir, resume=command.resume, quiet=command.quiet)
+    if command.quiet:
+        return
+    table = Table(title="best evaluation of each game")
+    for column in ("game", "score", "human-normalised (%)", "clipped (%)", "rooms found"):
+        table.add_column(column)
+    for game, entry in scores["games"].items():
+        numbers = ("score", "human_normalized", "clipped")
+        shown = ["-" if entry[name] is None else f"{entry[name]:.1f}" for name in numbers]
+        table.add_row(game, *shown, "-" if entry["rooms_found"] is None else str(entry["rooms_found"]))
+    Console().print(table)
+
+
+class _FirstLook(NamedTuple):
+    """The few options that decide what all others default to."""
+
+    preset: str
+    ablation: str
+    method: str
+    env: str | None
+    seed: int | None
+    regime: str | None
+    run_dir: Path | None
+    resume: bool
+
+    def base_config(self, load_config: Callable[[Path], Config]) -> Config:
+        """A run's own configuration when it is resumed, else preset and ablation."""
+        from byol_explore.presets import make_config
+
+        if not self.resume:
+            return make_config(self.preset, self.ablation, self.method)
+        given = {name: value for name in ("env", "seed", "regime") if (value := getattr(self, name)) is not None}
+        guess = dataclasses.replace(make_config(self.preset, self.ablation, self.method), **given)
+        return load_config(self.run_dir or default_run_dir(guess))
+
+
+def _first_look(arguments: Sequence[str]) -> _FirstLook:
+    parser = OneLineParser(add_help=False, allow_abbrev=False)
+    for name in ("preset", "ablation", "method"):
+        default = {"preset": "grid", "ablation": "none", "method": "byol-explore"}[name]
+        parser.add_argument(f"--{name}", default=default)
+    parser.add_argument("--env")
+    parser.add_argument("--regime")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--run-dir", "--run_dir", type=Path)
+    parser.add_argument("--resume", action="store_true")
+    try:
+        found, _ = parser.parse_known_args(list(arguments))
+    except UserError:  # the full parser will explain
+        found, _ = parser.parse_known_args([])
+    return _FirstLook(**vars(found))
