@@ -20,6 +20,7 @@ from rich.table import Table
 from byol_explore.config import to_dict
 from byol_explore.presets import make_config
 from byol_explore.report.build import build_report
+from byol_explore.report.files import write_report
 
 VARIANTS = {
     "byol-explore": {}, "rnd": {"method": "rnd"}, "icm": {"method": "icm"}, "none": {"method": "none"},
@@ -100,16 +101,20 @@ def measure(arguments: Arguments) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         megabytes = write_runs(Path(folder), arguments) / 1e6
         began, worked = time.perf_counter(), time.process_time()
-        build_report([folder])
+        report = build_report([folder])
         built, work = time.perf_counter(), time.process_time() - worked
         build_report([folder])
         again = time.perf_counter()
+        page = write_report(report, Path(folder) / "report")
+        written, size = time.perf_counter(), page.stat().st_size
     return {
         "runs": arguments.runs,
         "metrics_megabytes": megabytes,
         "build_seconds": built - began,
         "build_cpu_seconds": work,  # does not depend on what else the machine does
         "build_again_seconds": again - built,  # as `watch` does: files that have not changed are not read again
+        "write_seconds": written - again,
+        "page_megabytes": size / 1e6,
         "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
