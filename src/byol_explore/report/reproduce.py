@@ -98,7 +98,7 @@ def _option(name: str, value: Any) -> list[str]:
 def _run_table(runs: Runs) -> Table:
     columns = ["variant", "tasks", "seed", "steps", "hours", "state", "directory"]
     rows: list[list[Cell]] = [
-        [run.variant, run.env, run.seed, run.last_step, _hours(run), _state(run), shown_path(run.directory, run.root)]
+        [run.variant, run.world, run.seed, run.last_step, _hours(run), _state(run), shown_path(run.directory, run.root)]
         for run in runs.runs
     ]
     return Table("runs", "All runs", columns, rows)
