@@ -12,7 +12,10 @@ COMMANDS = {  # each is `run` in the module of that name in byol_explore.command
     "train": "train an agent into a run directory",
     "evaluate": "play episodes with a trained agent",
     "film": "film episodes before and after training",
+    "doctor": "say whether a run's curiosity is healthy",
     "study": "run all runs of a study that are missing",
+    "report": "make a page, figures and tables from runs",
+    "watch": "keep that page fresh while runs go on",
     "presets": "list presets and ablations",
     "envs": "list environments",
 }

@@ -21,6 +21,7 @@ from byol_explore.report.outcomes import (
     reference,
     tasks_of,
 )
+from byol_explore.report.study_file import study_facts
 from byol_explore.report.words import amount, count, duration, listed
 
 _UNKNOWN = Estimate(np.nan, None, None)
@@ -28,14 +29,17 @@ _UNKNOWN = Estimate(np.nan, None, None)
 
 def headline(runs: Runs, found: Outcomes) -> Section:
     """Words, the table of the paper's statistics and interquartile means."""
-    words = [_compared(runs), *_incomplete(runs, found), *_state(runs)]
+    compared = [*_descriptions(runs), _compared(runs)]
     if not found:
-        return Section(
-            "headline", "Headline", [Text([_compared(runs), "No score has been logged yet.", *_state(runs)])]
-        )
+        return Section("headline", "Headline", [Text([*compared, "No score has been logged yet.", *_state(runs)])])
     estimates = {variant: _iqm(found, variant) for variant in runs.variants}
     table = _table(runs, found, estimates)
-    return Section("headline", "Headline", [Text([*_winner(runs, table), *words]), table, _bars(estimates)])
+    words = [*compared, *_winner(runs, table), *_incomplete(runs, found), *_state(runs)]
+    return Section("headline", "Headline", [Text(words), table, _bars(estimates)])
+
+
+def _descriptions(runs: Runs) -> list[str]:
+    return [facts.description for root in runs.roots if (facts := study_facts(root)) and facts.description]
 
 
 def _compared(runs: Runs) -> str:
@@ -180,7 +184,7 @@ def _winner(runs: Runs, table: Table) -> list[str]:
 
 
 def _name(run: Run) -> str:
-    return f"{run.variant} on {run.env}, seed {run.seed}"
+    return f"{run.variant} on {run.world}, seed {run.seed}"
 
 
 def _last(run: Run, name: str) -> float:

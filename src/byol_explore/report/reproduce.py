@@ -1,7 +1,6 @@
 """How to get the same runs again, and where their files are."""
 
 import shlex
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,19 @@ from byol_explore.report.differences import shown_setting
 from byol_explore.report.load import Run, Runs, flatten
 from byol_explore.report.model import Cell, Section, Table, Text
 from byol_explore.report.series import plain
+from byol_explore.report.study_file import study_facts
 from byol_explore.report.words import shown_path
 
 _NAMED = ("preset", "env", "method", "ablation", "regime", "seed")  # options that come first
+_DEFAULTS = flatten(to_dict(Config()))
 
 
 def reproduce(runs: Runs) -> Section:
     """Commands and a table of all runs."""
-    studies = [root for root in runs.roots if (root / "study.toml").is_file()]
+    studies = {root: facts for root in runs.roots if (facts := study_facts(root)) is not None}
     paragraphs = []
-    for root in studies:
-        paragraphs += [f"The study {study_name(root)!r} is run, or gone on with, by", f"    {_study_command(root)}"]
+    for root, facts in studies.items():
+        paragraphs += [f"The study {facts.name!r} is run, or gone on with, by", f"    {_study_command(root)}"]
     commands = _train_commands([run for run in runs.runs if run.root not in studies])
     if commands:
         paragraphs += ["Every variant by itself, once for each seed:", *(f"    {command}" for command in commands)]
@@ -34,14 +35,6 @@ def reproduce(runs: Runs) -> Section:
         "beside it."
     )
     return Section("reproduce", "Reproduce", [Text(paragraphs), _run_table(runs)])
-
-
-def study_name(root: Path) -> str:
-    """As the study calls itself."""
-    try:
-        return str(tomllib.loads((root / "study.toml").read_text())["name"])
-    except (OSError, ValueError, KeyError):
-        return root.resolve().name
 
 
 def _study_command(root: Path) -> str:
@@ -81,23 +74,23 @@ def _usual(config: dict[str, Any]) -> dict[str, Any]:
         base = make_config(config["preset"], config["ablation"], config["method"])
     except (UserError, KeyError):
         base = Config()
-    defaults = Config()
-    named = {name: getattr(defaults, name) for name in ("preset", "method", "ablation")}
+    named = {name: _DEFAULTS[name] for name in ("preset", "method", "ablation")}
     return {**flatten(to_dict(base)), **named}
 
 
 def _option(name: str, value: Any) -> list[str]:
+    """A switch for what is always true or false; what may also be None takes its value."""
     option = "--" + name.replace("_", "-")
-    if isinstance(value, bool):
-        head, _, last = option.removeprefix("--").rpartition(".")
-        return [option] if value else [f"--{head}.no-{last}" if head else f"--no-{last}"]
+    if isinstance(_DEFAULTS.get(name), bool):
+        head, dot, last = option.removeprefix("--").rpartition(".")
+        return [option if value else f"--{head}{dot}no-{last}"]
     return [option, *(shown_setting(part) for part in (value if isinstance(value, tuple) else [value]))]
 
 
 def _run_table(runs: Runs) -> Table:
     columns = ["variant", "tasks", "seed", "steps", "hours", "state", "directory"]
     rows: list[list[Cell]] = [
-        [run.variant, run.env, run.seed, run.last_step, _hours(run), _state(run), shown_path(run.directory, run.root)]
+        [run.variant, run.world, run.seed, run.last_step, _hours(run), _state(run), shown_path(run.directory, run.root)]
         for run in runs.runs
     ]
     return Table("runs", "All runs", columns, rows)

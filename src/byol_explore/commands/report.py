@@ -1,0 +1,56 @@
+"""`byol-explore report`: a page, figures and tables from runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+from rich.table import Table as ConsoleTable
+
+from byol_explore.commands.parsing import parse
+from byol_explore.errors import UserError
+from byol_explore.report.build import build_report
+from byol_explore.report.files import check_target, write_report
+from byol_explore.report.model import Report, Table
+from byol_explore.report.numbers import column_decimals, is_number, shown
+
+
+@dataclass(frozen=True)
+class ReportCommand:
+    """Compare runs: one page to open in a browser, and its figures and tables as files beside it."""
+
+    directories: tyro.conf.Positional[tuple[Path, ...]]
+    """Run or study directories; all runs below them are compared."""
+    out: Path | None = None
+    """Where the report is written; default <first directory>/report. An older report there is replaced."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    command = parse("report", ReportCommand, arguments)
+    if not command.directories:
+        raise UserError("which runs? give one or more run or study directories")
+    target = command.out or command.directories[0] / "report"
+    check_target(target)
+    with Console(stderr=True).status("reading runs") as status:  # only on a terminal
+        report = build_report(command.directories)
+        page = write_report(report, target, lambda done, total: status.update(f"writing: {done} of {total}"))
+    for table in first_table(report):
+        Console().print(console_table(table))
+    print(f"report: {page}")
+
+
+def first_table(report: Report) -> list[Table]:
+    """The table that says most, if there is one."""
+    return [block for section in report.sections for block in section.blocks if isinstance(block, Table)][:1]
+
+
+def console_table(table: Table) -> ConsoleTable:
+    drawn = ConsoleTable(title=table.title, title_justify="left")
+    columns = [[row[index] for row in table.rows] for index in range(len(table.columns))]
+    for title, cells in zip(table.columns, columns, strict=True):
+        drawn.add_column(title, justify="right" if any(map(is_number, cells)) else "left")
+    decimals = [column_decimals(cells) for cells in columns]
+    for row in table.rows:
+        drawn.add_row(*(shown(cell, digits) for cell, digits in zip(row, decimals, strict=True)))
+    return drawn

@@ -1,0 +1,187 @@
+"""A report that keeps up with its runs: a page on this machine, made anew in the background when metrics grow."""
+
+import errno
+import hashlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from byol_explore.errors import UserError
+from byol_explore.report.model import Report, Section, Text
+from byol_explore.report.page import render_page
+
+ADDRESS = "127.0.0.1"
+_REST = 4  # times as long as a page takes to make, nothing is made: the runs need the processor
+_LEFT_ALONE = {"checkpoints", "report", "tensorboard", "wandb"}
+_WATCHED = {"config.json", "metrics.jsonl", "summary.json", "maps.json", "coverage.json", "study.toml"}
+
+Build = Callable[[list[Path]], Report]
+Stamp = tuple[tuple[str, int, int], ...]  # path, size and time of every file that a report is made from
+
+
+class Edition(NamedTuple):
+    """What a browser is given."""
+
+    page: bytes
+    version: str
+    time: str  # of the clock, for people
+    note: str = ""  # what is missing or wrong
+
+
+class LiveReport:
+    """The newest edition of a report, kept up to date by a thread from `start` to `stop`."""
+
+    def __init__(self, directories: Sequence[Path], build: Build, every: float) -> None:
+        self.directories, self.build, self.every = list(directories), build, every
+        self.edition = self._waiting("Reading the runs …")
+        self._stamp: Stamp | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._keep_up, name="live report", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def refresh(self) -> None:
+        """A new edition if any file has changed; whatever a damaged one does, the last good edition stays."""
+        stamp = stamp_of(self.directories)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        begun = [directory for directory in self.directories if _has_metrics(directory, stamp)]
+        missing = ", ".join(str(directory) for directory in self.directories if directory not in begun)
+        if not begun:
+            self.edition = self._waiting(f"Waiting for the first log line in {missing}.")
+            return
+        try:
+            version = hashlib.sha1(repr(stamp).encode()).hexdigest()
+            page = render_page(self.build(begun), version=version).encode()
+        except Exception as error:  # half-written files may raise anything
+            self._complain(" ".join(str(error).split()) or type(error).__name__)
+        else:
+            self.edition = Edition(page, version, _clock(), f"waiting for {missing}" if missing else "")
+
+    def _keep_up(self) -> None:
+        while not self._stopped.is_set():
+            begin = time.monotonic()
+            self.refresh()
+            self._stopped.wait(max(self.every, _REST * (time.monotonic() - begin)))
+
+    def _complain(self, reason: str) -> None:
+        if self._has_report():
+            self.edition = self.edition._replace(note=f"not up to date: {reason}")
+        else:
+            self.edition = self._waiting(f"Waiting: {reason}.")
+
+    def _has_report(self) -> bool:
+        return not self.edition.version.startswith("waiting")
+
+    def _waiting(self, text: str) -> Edition:
+        names = ", ".join(str(directory) for directory in self.directories)
+        report = Report(names, [], [Section("waiting", "Nothing to see yet", [Text([text])])])
+        version = f"waiting-{hashlib.sha1(text.encode()).hexdigest()}"
+        return Edition(render_page(report, version=version).encode(), version, _clock(), "waiting")
+
+
+def stamp_of(directories: Sequence[Path]) -> Stamp:
+    """Changes when a file does that a report is made from."""
+    found = []
+    for path in _watched_files(directories):
+        try:
+            status = path.stat()
+        except OSError:  # gone in between
+            continue
+        found.append((str(path), status.st_size, status.st_mtime_ns))
+    return tuple(sorted(found))
+
+
+def _watched_files(directories: Sequence[Path]) -> Iterator[Path]:
+    for directory in directories:
+        for folder, folders, files in os.walk(directory):
+            folders[:] = [name for name in folders if name not in _LEFT_ALONE]
+            yield from (Path(folder, name) for name in files if name in _WATCHED or name.endswith(".gif"))
+
+
+def _has_metrics(directory: Path, stamp: Stamp) -> bool:
+    return any(
+        size and path.endswith("metrics.jsonl") and Path(path).is_relative_to(directory) for path, size, _ in stamp
+    )
+
+
+def _clock() -> str:
+    return time.strftime("%H:%M:%S")
+
+
+class Server(ThreadingHTTPServer):
+    """Gives the newest edition to browsers on this machine."""
+
+    daemon_threads = True
+
+    def __init__(self, live: LiveReport, port: int) -> None:
+        self.live = live
+        super().__init__((ADDRESS, port), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that leaves early is no error."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def do_GET(self) -> None:
+        edition = self.server.live.edition
+        if not self._asked_here():
+            self.send_error(403, "only for browsers on this machine")
+        elif self.path == "/":
+            self._answer("text/html; charset=utf-8", edition.page)
+        elif self.path == "/version":
+            news = {"version": edition.version, "time": edition.time, "note": edition.note}
+            self._answer("application/json", json.dumps(news).encode())
+        else:
+            self.send_error(404)
+
+    def _asked_here(self) -> bool:
+        """Whether it was asked for by this machine's name: a page from elsewhere cannot read along."""
+        return self.headers.get("Host", "").rsplit(":", 1)[0] in (ADDRESS, "localhost")
+
+    def _answer(self, kind: str, content: bytes) -> None:
+        self.send_response(200)
+        for name, value in (
+            ("Content-Type", kind),
+            ("Content-Length", str(len(content))),
+            ("Cache-Control", "no-store"),
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are not worth a line."""
+
+
+def make_server(live: LiveReport, port: int) -> Server:
+    """A UserError that says what to do when the port cannot be had."""
+    try:
+        return Server(live, port)
+    except OverflowError:
+        raise UserError(f"port {port} is not one of 0 to 65535") from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UserError(f"port {port} is in use: choose another with --port, such as {_free_port()}") from None
+        raise UserError(
+            f"port {port} cannot be had ({os.strerror(error.errno or 0)}): choose another with --port"
+        ) from None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((ADDRESS, 0))
+        return probe.getsockname()[1]
