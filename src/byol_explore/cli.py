@@ -11,6 +11,7 @@ from byol_explore.interrupts import Interrupts
 COMMANDS = {  # each is `run` in the module of that name in byol_explore.commands
     "train": "train an agent into a run directory",
     "evaluate": "play episodes with a trained agent",
+    "doctor": "say whether a run's curiosity is healthy",
     "presets": "list presets and ablations",
     "envs": "list environments",
 }
