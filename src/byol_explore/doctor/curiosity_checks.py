@@ -11,9 +11,9 @@ FAR_TARGET = 0.5
 EQUAL_TARGET = 1e-6
 # Unit embeddings of a random encoder spread over 0.1 and more; a hundredth is one point with some noise around it.
 COLLAPSED_SPREAD, LOW_SPREAD = 1e-3, 1e-2
-# One direction can tell no more than more from less; healthy runs use five and more.
+# One direction can tell no more than more from less; healthy runs use four and more.
 COLLAPSED_RANK, LOW_RANK = 1.05, 2.0
-# Fewer different observations than this cannot show a collapse.
+# Fewer different observations than this do not fill the directions that there are.
 FEWEST_OBSERVATIONS = 8
 # Statistics run a hundred batches behind; a method that learns quickly is a few times off, not ten times.
 OFF_SCALE, FAR_OFF_SCALE = 10.0, 100.0
@@ -93,10 +93,11 @@ def check_embedding(evidence: Evidence) -> Finding:
         verdict = grade(bad=spread < COLLAPSED_SPREAD, warning=spread < LOW_SPREAD)
         return finding(check, verdict, spread, f"spread {spread:.3g} of at most 1, as logged", advice)
     task, seen = min(evidence.probe.tasks.items(), key=lambda item: item[1].spread)
-    if seen.distinct < FEWEST_OBSERVATIONS:
-        return unknown(check, evidence, f"only {seen.distinct} different observations of {task} in the rollout")
-    bad = seen.spread < COLLAPSED_SPREAD or seen.rank < COLLAPSED_RANK
-    verdict = grade(bad=bad, warning=seen.spread < LOW_SPREAD or seen.rank < LOW_RANK)
+    if seen.distinct < 2:
+        return unknown(check, evidence, f"all observations of {task} in the rollout are the same")
+    many = seen.distinct >= FEWEST_OBSERVATIONS
+    bad = seen.spread < COLLAPSED_SPREAD or (many and seen.rank < COLLAPSED_RANK)
+    verdict = grade(bad=bad, warning=seen.spread < LOW_SPREAD or (many and seen.rank < LOW_RANK))
     detail = f"{seen.distinct} different observations of {task}: spread {seen.spread:.3g} of at most 1, "
     return finding(check, verdict, seen.spread, detail + f"in {seen.rank:.1f} directions", advice)
 
@@ -167,7 +168,7 @@ def check_boundaries(evidence: Evidence) -> Finding:
         return unknown(check, evidence, f"no episode ended in {seen.transitions:,} transitions")
     faults = {
         f"are paid {seen.reward:.3g}": seen.reward > 0.0,
-        f"are counted by the normaliser ({seen.endsed:.1%} off)": seen.endsed > ROUNDING,
+        f"are counted by the normaliser ({seen.counted:.1%} off)": seen.counted > ROUNDING,
         f"let predictions through ({seen.leak:.1%} of the uncertainty)": seen.leak > ROUNDING,
     }
     found = [fault for fault, holds in faults.items() if holds]

@@ -16,9 +16,9 @@ RECENT = 3  # log steps that "now" is a mean over: one alone is noisy
 class TaskProbe(NamedTuple):
     """One task in the rollout."""
 
-    spread: float  # 1 - |mean unit embedding|^2: 0 when all observations look alike, 1 when they point everywhere
-    rank: float  # directions that the unit embeddings spread over, counted by their share of the variance
     distinct: int  # different observations
+    spread: float  # 1 - |mean of their unit embeddings|^2: 0 if all look alike, 1 if they point everywhere
+    rank: float  # directions that these spread over, counted by their share of the variance
     intrinsic: float  # mean size of the intrinsic part of the reward, as it is added
     extrinsic: float  # and of the extrinsic part
     entropy: float | None  # of the discrete actions, as a share of the largest possible one

@@ -110,14 +110,15 @@ def _task(learner: Learner, state: LearnerState, trajectory: Trajectory, seen: S
     agent, stats = learner.config.agent, state.statistics.popart
     target, value = seen.value_target[valid], seen.value[valid]
     embedding = seen.embedding[:, mine].reshape(-1, seen.embedding.shape[-1])
-    spread, rank = spread_and_rank(embedding)
+    distinct = first_of_each(jax.tree.map(lambda x: np.asarray(x)[:, mine], trajectory.observation))
+    spread, rank = spread_and_rank(embedding[distinct])
     policy = jax.tree.map(lambda x: np.asarray(x)[valid], trajectory.policy)
     entropy, stddev = _width(policy)
     variance = float(np.var(target))
     return TaskProbe(
         spread=spread,
         rank=rank,
-        distinct=_distinct(jax.tree.map(lambda x: np.asarray(x)[:, mine], trajectory.observation)),
+        distinct=len(distinct),
         intrinsic=float(np.mean(np.abs(seen.intrinsic_part[valid]))),
         extrinsic=float(np.mean(np.abs(seen.extrinsic_part[valid]))),
         entropy=entropy,
@@ -147,9 +148,13 @@ def spread_and_rank(embedding: np.ndarray) -> tuple[float, float]:
     return spread, float(np.exp(-np.sum(shares * np.log(shares))))
 
 
-def _distinct(observation: PyTree) -> int:
+def first_of_each(observation: PyTree) -> list[int]:
+    """Where in the flattened [T, B, ...] each different observation comes first: how often it comes is no matter."""
     rows = [np.asarray(x).reshape(x.shape[0] * x.shape[1], -1) for x in jax.tree.leaves(observation)]
-    return len({b"".join(row[i].tobytes() for row in rows) for i in range(rows[0].shape[0])})
+    seen: dict[bytes, int] = {}
+    for index in range(len(rows[0])):
+        seen.setdefault(b"".join(row[index].tobytes() for row in rows), index)
+    return list(seen.values())
 
 
 def _width(policy: Policy) -> tuple[float | None, float | None]:
