@@ -52,6 +52,9 @@ def look(learner: Learner, state: LearnerState, trajectory: Trajectory) -> Seen:
     return Seen(embedding, uncertainty, intrinsic, normalizer, *parts, value[:-1], target)
 
 
+_look = jax.jit(look, static_argnums=0)
+
+
 def _parts(config: Config, state: LearnerState, trajectory: Trajectory, intrinsic: Array) -> tuple[Array, Array]:
     """Both parts of the reward on the scales on which they are added, [T-1, B]."""
     agent, statistics, valid = config.agent, state.statistics, trajectory.valid
@@ -73,8 +76,7 @@ def probe_rollout(
     target: TargetProbe | None,
 ) -> Probe:  # fmt: skip
     """All numbers of a checkpoint and a rollout."""
-    seeing = jax.jit(lambda state, trajectory: look(learner, state, trajectory))
-    seen = jax.device_get(seeing(state, trajectory))
+    seen = jax.device_get(_look(learner, state, trajectory))
     valid, config = np.asarray(trajectory.valid), learner.config
     now = seen.uncertainty[valid]
     decay = config.curiosity.normalizer_decay
@@ -88,7 +90,7 @@ def probe_rollout(
         learner_steps=int(state.step),
         tasks={name: _task(learner, state, trajectory, seen, index) for index, name in enumerate(tasks)},
         target=target,
-        boundary=_boundary(config, state, trajectory, seen, lambda other: seeing(state, other).uncertainty),
+        boundary=_boundary(config, state, trajectory, seen, lambda other: _look(learner, state, other).uncertainty),
         uncertainty=(float(np.mean(now)), float(np.std(now))),
         normalizer=(float(running), float(sigma)),
         intrinsic_reward=float(np.mean(seen.intrinsic[valid])),
@@ -113,7 +115,7 @@ def _task(learner: Learner, state: LearnerState, trajectory: Trajectory, seen: S
     distinct = first_of_each(jax.tree.map(lambda x: np.asarray(x)[:, mine], trajectory.observation))
     spread, rank = spread_and_rank(embedding[distinct])
     policy = jax.tree.map(lambda x: np.asarray(x)[valid], trajectory.policy)
-    entropy, stddev = _width(policy)
+    entropy, stddev = width(policy)
     variance = float(np.var(target))
     return TaskProbe(
         spread=spread,
@@ -157,7 +159,7 @@ def first_of_each(observation: PyTree) -> list[int]:
     return list(seen.values())
 
 
-def _width(policy: Policy) -> tuple[float | None, float | None]:
+def width(policy: Policy) -> tuple[float | None, float | None]:
     """Share of the largest entropy that the discrete actions have; the narrowest standard deviation of the others."""
     entropy = None
     if policy.logits:
