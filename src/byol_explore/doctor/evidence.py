@@ -1,0 +1,99 @@
+"""What the doctor looks at: a run's metrics, and what a rollout with its newest checkpoint shows."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from byol_explore.config import Config
+from byol_explore.envs.base import ActionSpec
+from byol_explore.metrics import read_metrics
+
+Row = dict[str, Any]
+RECENT = 3  # log steps that "now" is a mean over: one alone is noisy
+
+
+class TaskProbe(NamedTuple):
+    """One task in the rollout."""
+
+    distinct: int  # different observations
+    spread: float  # 1 - |mean of their unit embeddings|^2: 0 if all look alike, 1 if they point everywhere
+    rank: float  # directions that these spread over, counted by their share of the variance
+    intrinsic: float  # mean size of the intrinsic part of the reward, as it is added
+    extrinsic: float  # and of the extrinsic part
+    entropy: float | None  # of the discrete actions, as a share of the largest possible one
+    stddev: float | None  # of the narrowest continuous action
+    target_mean: float  # of the value targets
+    target_stddev: float
+    popart_mean: float
+    popart_scale: float
+    explained: float | None  # share of the targets' variance that the value explains
+
+
+class TargetProbe(NamedTuple):
+    """The curiosity's target network beside the online encoder."""
+
+    distance: float | None  # |phi - theta| / |theta|; None where the two are not comparable
+    step: float  # share of that distance which one update of the target closes: 1 - alpha
+    moved: float | None  # |change of phi| / |phi| since the checkpoint before; None without one
+
+
+class BoundaryProbe(NamedTuple):
+    """The transitions from an episode's last observation to the next one's first."""
+
+    ends: int  # how many of them
+    transitions: int  # looked at in all
+    reward: float  # the largest intrinsic reward of one
+    counted: float  # error of the normaliser's mean if only the other transitions may count, relative
+    leak: float  # change of uncertainties on one side when the observations on the other change
+
+
+class Probe(NamedTuple):
+    """The newest checkpoint and one rollout with it."""
+
+    steps: int
+    learner_steps: int
+    tasks: dict[str, TaskProbe]
+    target: TargetProbe | None  # None where the method has no target
+    boundary: BoundaryProbe
+    uncertainty: tuple[float, float]  # mean and standard deviation now
+    normalizer: tuple[float, float]  # the running ones
+    intrinsic_reward: float  # mean, normalised
+    clipped_share: float
+    temperature: float
+    multipliers: dict[str, float]  # the largest of each kind of KL multiplier
+    largest: dict[str, float]  # magnitude in parameters, optimizer and statistics
+    not_finite: str | None  # the first array with a NaN or an infinity
+
+
+@dataclass(frozen=True)
+class Evidence:
+    config: Config
+    rows: list[Row]  # of metrics.jsonl
+    action: ActionSpec | None = None  # None if the environment cannot be made
+    probe: Probe | None = None
+    why_no_probe: str = ""
+    damaged: tuple[str, ...] = ()  # checkpoints that could not be used
+
+    def history(self, name: str) -> list[float]:
+        """All finite values of a metric, in the order of time."""
+        values = [row.get(name) for row in self.rows]
+        return [float(v) for v in values if isinstance(v, int | float) and math.isfinite(v)]
+
+    def recent(self, name: str) -> float | None:
+        """A metric's mean over the last log steps; None if it was never logged."""
+        last = self.history(name)[-RECENT:]
+        return sum(last) / len(last) if last else None
+
+
+def gather(run_dir: Path | str) -> Evidence:
+    """All evidence of a run; what cannot be had is left out, with the reason."""
+    from byol_explore.doctor.probing import probe_run
+    from byol_explore.training import load_config
+
+    directory = Path(run_dir)
+    config = load_config(directory)
+    path = directory / "metrics.jsonl"
+    rows = read_metrics(path) if path.exists() else []
+    probed = probe_run(directory, config)
+    return Evidence(config, rows, probed.action, probed.probe, probed.reason, tuple(probed.damaged))

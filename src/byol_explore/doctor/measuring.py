@@ -1,0 +1,240 @@
+"""Numbers of a rollout: what the learner would compute from it, before any update."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from byol_explore.config import Config
+from byol_explore.curiosity.reward import mix, rescale
+from byol_explore.doctor.evidence import BoundaryProbe, Probe, TargetProbe, TaskProbe
+from byol_explore.learner import Learner, LearnerState, world_encoder
+from byol_explore.ops import moments, policies, popart, returns
+from byol_explore.training import first_not_finite
+from byol_explore.types import AnyArray, Array, Policy, PyTree, Trajectory
+
+
+class Seen(NamedTuple):
+    """A rollout through the networks of a checkpoint."""
+
+    embedding: AnyArray  # [T, B, N] of the encoder that the curiosity compares
+    uncertainty: AnyArray  # [T-1, B]
+    intrinsic: AnyArray  # [T-1, B] normalised
+    normalizer: moments.Normalizer  # with this rollout in it
+    intrinsic_part: Array  # [T-1, B] of the mixed reward
+    extrinsic_part: Array  # [T-1, B]
+    value: Array  # [T-1, B]
+    value_target: Array  # [T-1, B]
+
+
+def look(learner: Learner, state: LearnerState, trajectory: Trajectory) -> Seen:
+    """What the learner's loss computes on its way, kept for every transition."""
+    config, online, valid = learner.config, state.online, trajectory.valid
+    actor, memory = online.actor, trajectory.memory
+    view = actor.representation.unroll(trajectory, memory.core)
+    world_view = view if actor.world is None else actor.world.unroll(trajectory, memory.world)
+    uncertainty = online.curiosity(state.target, world_view, trajectory).uncertainty
+    normalizer, intrinsic = moments.intrinsic_reward(
+        state.statistics.normalizer, uncertainty, valid, config.curiosity.normalizer_decay, config.prioritize
+    )
+    parts = _parts(config, state, trajectory, intrinsic)
+    reward = (1.0 - config.agent.gamma) * (parts[0] + parts[1])
+    stats, task = state.statistics.popart, trajectory.task
+    normalized = jnp.sum(jax.nn.one_hot(task, learner.tasks) * online.value(view.belief), axis=-1)
+    value = popart.scale(stats, config.agent.popart_min_scale)[task] * normalized + stats.mean[task]
+    discount = config.agent.gamma * trajectory.discount
+    target = jax.vmap(returns.vtrace_targets, 1, 1)(value, reward, discount, valid)
+    embedding = world_view.embedding
+    if config.method == "rnd":  # whose curiosity sees through the random encoder
+        embedding = jax.vmap(state.target)(trajectory.observation)
+    return Seen(embedding, uncertainty, intrinsic, normalizer, *parts, value[:-1], target)
+
+
+_look = jax.jit(look, static_argnums=0)
+
+
+def _parts(config: Config, state: LearnerState, trajectory: Trajectory, intrinsic: Array) -> tuple[Array, Array]:
+    """Both parts of the reward on the scales on which they are added, [T-1, B]."""
+    agent, statistics, valid = config.agent, state.statistics, trajectory.valid
+    task = jnp.broadcast_to(trajectory.task, valid.shape).ravel()
+    scaled = [
+        rescale(stats, reward.ravel(), task, valid.ravel(), step, agent.min_reward_scale)[1].reshape(valid.shape)
+        for stats, reward, step in (
+            (statistics.intrinsic, intrinsic, agent.intrinsic_scale_step),
+            (statistics.extrinsic, jnp.asarray(trajectory.reward), agent.extrinsic_scale_step),
+        )
+    ]
+    nothing = jnp.zeros(valid.shape)
+    mixing = config.curiosity.mixing
+    return mix(nothing, scaled[0], config.regime, mixing), mix(scaled[1], nothing, config.regime, mixing)
+
+
+def probe_rollout(
+    learner: Learner, state: LearnerState, trajectory: Trajectory, tasks: list[str], steps: int,
+    target: TargetProbe | None,
+) -> Probe:  # fmt: skip
+    """All numbers of a checkpoint and a rollout."""
+    seen = jax.device_get(_look(learner, state, trajectory))
+    valid, config = np.asarray(trajectory.valid), learner.config
+    now = seen.uncertainty[valid]
+    decay = config.curiosity.normalizer_decay
+    running, _ = moments.corrected(state.statistics.normalizer.raw, decay)
+    sigma = moments.standard_deviation(state.statistics.normalizer.raw, decay)
+    duals = jax.device_get(state.duals)
+    multipliers = {name: float(np.max(x)) for name, x in duals._asdict().items() if name != "temperature" and x.size}
+    state = jax.device_get(state)
+    return Probe(
+        steps=steps,
+        learner_steps=int(state.step),
+        tasks={name: _task(learner, state, trajectory, seen, index) for index, name in enumerate(tasks)},
+        target=target,
+        boundary=_boundary(config, state, trajectory, seen, lambda other: _look(learner, state, other).uncertainty),
+        uncertainty=(float(np.mean(now)), float(np.std(now))),
+        normalizer=(float(running), float(sigma)),
+        intrinsic_reward=float(np.mean(seen.intrinsic[valid])),
+        clipped_share=float(np.mean(seen.intrinsic[valid] <= 0)),
+        temperature=float(duals.temperature),
+        multipliers=multipliers,
+        largest={
+            "parameters": _largest((state.online, state.target)),
+            "optimizer": _largest(state.optimizer),
+            "statistics": _largest(state.statistics),
+        },
+        not_finite=first_not_finite(state),
+    )
+
+
+def _task(learner: Learner, state: LearnerState, trajectory: Trajectory, seen: Seen, index: int) -> TaskProbe:
+    mine = np.asarray(trajectory.task) == index
+    valid = np.asarray(trajectory.valid) & mine
+    agent, stats = learner.config.agent, state.statistics.popart
+    target, value = seen.value_target[valid], seen.value[valid]
+    embedding = seen.embedding[:, mine].reshape(-1, seen.embedding.shape[-1])
+    distinct = first_of_each(jax.tree.map(lambda x: np.asarray(x)[:, mine], trajectory.observation))
+    spread, rank = spread_and_rank(embedding[distinct])
+    policy = jax.tree.map(lambda x: np.asarray(x)[valid], trajectory.policy)
+    entropy, stddev = width(policy)
+    variance = float(np.var(target))
+    return TaskProbe(
+        spread=spread,
+        rank=rank,
+        distinct=len(distinct),
+        intrinsic=float(np.mean(np.abs(seen.intrinsic_part[valid]))),
+        extrinsic=float(np.mean(np.abs(seen.extrinsic_part[valid]))),
+        entropy=entropy,
+        stddev=stddev,
+        target_mean=float(np.mean(target)),
+        target_stddev=float(np.sqrt(variance)),
+        popart_mean=float(stats.mean[index]),
+        popart_scale=float(popart.scale(stats, agent.popart_min_scale)[index]),
+        explained=1.0 - float(np.var(target - value)) / variance if variance > 0 else None,
+    )
+
+
+def spread_and_rank(embedding: np.ndarray) -> tuple[float, float]:
+    """1 - |mean unit embedding|^2, and the exponential of the entropy of the variances' shares, [n, N] to numbers.
+
+    All embeddings in one point have a spread of 0 and a rank of 0.
+    """
+    vectors = np.asarray(embedding, np.float64)
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    mean = np.mean(unit, axis=0)
+    spread = float(np.mean(np.sum(unit * unit, axis=1)) - mean @ mean)
+    variances = np.linalg.eigvalsh(np.cov(unit.T, bias=True).reshape(len(mean), len(mean)))
+    total = float(np.sum(np.maximum(variances, 0.0)))
+    if not total > 1e-15:
+        return max(spread, 0.0), 0.0
+    shares = variances[variances > 0] / total
+    return spread, float(np.exp(-np.sum(shares * np.log(shares))))
+
+
+def first_of_each(observation: PyTree) -> list[int]:
+    """Where in the flattened [T, B, ...] each different observation comes first: how often it comes is no matter."""
+    rows = [np.asarray(x).reshape(x.shape[0] * x.shape[1], -1) for x in jax.tree.leaves(observation)]
+    seen: dict[bytes, int] = {}
+    for index in range(len(rows[0])):
+        seen.setdefault(b"".join(row[index].tobytes() for row in rows), index)
+    return list(seen.values())
+
+
+def width(policy: Policy) -> tuple[float | None, float | None]:
+    """Share of the largest entropy that the discrete actions have; the narrowest standard deviation of the others."""
+    entropy = None
+    if policy.logits:
+        largest = sum(np.log(logits.shape[-1]) for logits in policy.logits)
+        mean = sum(float(jnp.mean(jax.vmap(policies.categorical_entropy)(x))) for x in map(jnp.asarray, policy.logits))
+        entropy = mean / float(largest) if largest > 0 else 1.0
+    narrowest = float(np.min(np.mean(policy.stddev, axis=0))) if policy.stddev.size else None
+    return entropy, narrowest
+
+
+def _boundary(
+    config: Config, state: LearnerState, trajectory: Trajectory, seen: Seen,
+    uncertainty_of: Callable[[Trajectory], Array],
+) -> BoundaryProbe:  # fmt: skip
+    """What the dummy transitions are worth, and whether anything of them or across them was counted."""
+    valid, decay = np.asarray(trajectory.valid), config.curiosity.normalizer_decay
+    old, new = state.statistics.normalizer.raw, seen.normalizer.raw
+    expected = decay * float(old.mean) + (1.0 - decay) * float(np.mean(seen.uncertainty[valid]))
+    return BoundaryProbe(
+        ends=int(np.sum(~valid)),
+        transitions=valid.size,
+        reward=float(np.max(np.abs(seen.intrinsic[~valid]), initial=0.0)),
+        counted=abs(float(new.mean) - expected) / max(abs(expected), 1e-12),
+        leak=_leak(trajectory, seen.uncertainty, uncertainty_of),
+    )
+
+
+def _leak(trajectory: Trajectory, before: np.ndarray, uncertainty_of: Callable[[Trajectory], Array]) -> float:
+    """The largest change of an uncertainty when all observations of other episodes change, relative.
+
+    The first boundary of each environment splits its sequence; each side in turn gets another environment's
+    observations, and the uncertainties of the other side must stay.
+    """
+    is_first = np.array(trajectory.is_first)
+    is_first[0] = False
+    later = np.cumsum(is_first, axis=0) > 0  # [T, B] after the first boundary
+    largest = 0.0
+    for side in (later, ~later):
+        observation = jax.tree.map(lambda x, side=side: _swap(np.asarray(x), side), trajectory.observation)
+        after = np.asarray(uncertainty_of(trajectory._replace(observation=observation)))
+        untouched = ~side[:-1] & ~side[1:] & later[-1]
+        change = np.abs(after - before)[untouched]
+        largest = max(largest, float(np.max(change, initial=0.0)))
+    return largest / max(float(np.mean(np.abs(before))), 1e-12)
+
+
+def _swap(x: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """The next environment's entries where the mask [T, B] says so."""
+    return np.where(where.reshape(*where.shape, *[1] * (x.ndim - 2)), np.roll(x, 1, axis=1), x)
+
+
+def measure_target(state: LearnerState, before: PyTree | None, *, comparable: bool) -> TargetProbe:
+    """How far the target is from the online encoder, and whether it moves."""
+    encoder = world_encoder(state.online.actor)
+    after = state.online.curiosity.update_target(state.target, encoder)
+    difference = _norm_of_difference(encoder, state.target) if comparable else 0.0
+    stepped = _norm_of_difference(after, state.target)
+    size = max(_norm(state.target), 1e-12)
+    return TargetProbe(
+        distance=difference / max(_norm(encoder), 1e-12) if comparable else None,
+        step=stepped / difference if difference > 0 else stepped / size,
+        moved=None if before is None else _norm_of_difference(before, state.target) / size,
+    )
+
+
+def _norm(tree: PyTree) -> float:
+    return float(np.sqrt(sum(np.sum(np.square(np.asarray(x, np.float64))) for x in jax.tree.leaves(tree))))
+
+
+def _norm_of_difference(one: PyTree, other: PyTree) -> float:
+    return _norm(jax.tree.map(lambda x, y: np.asarray(x, np.float64) - np.asarray(y, np.float64), one, other))
+
+
+def _largest(tree: PyTree) -> float:
+    """The largest magnitude of all finite numbers."""
+    leaves = [np.asarray(x) for x in jax.tree.leaves(tree)]
+    sizes = [np.max(np.abs(x[np.isfinite(x)]), initial=0.0) for x in leaves if np.issubdtype(x.dtype, np.floating)]
+    return float(max(sizes, default=0.0))
