@@ -65,8 +65,9 @@ def _run_missing(command: StudyCommand, study: Study, directory: Path) -> int:
     runs = plan_runs(study, seeds=command.seeds, only=command.only)
     check_study_dir(directory, study)
     missing = [run for run in runs if look(run, directory).state != "done"]
+    complete = f"complete: {len(runs)} of {len(runs)} runs are done; see {directory}"
     if not missing:
-        print(f"complete: all {len(runs)} runs of {study.name} are done; see {directory}")
+        print(complete)
         return 0
     _check(study, missing)
     if command.dry_run:
@@ -88,7 +89,7 @@ def _run_missing(command: StudyCommand, study: Study, directory: Path) -> int:
     if failed:
         print(f"{len(failed)} of {len(runs)} runs failed; try them again with: {_continuing(command, directory)}")
         return 1
-    print(f"complete: all {len(runs)} runs of {study.name} are done; see {directory}")
+    print(complete)
     return 0
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import NamedTuple, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from byol_explore.study.state import RunState
 
@@ -51,7 +51,7 @@ class PlainStudyDisplay:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _PLAIN_EVERY
-        runs = "".join(f"; {name} {state.share:.0%} {describe(state)}" for name, state in progress.running.items())
+        runs = "".join(f"; {name} {describe(state)}" for name, state in progress.running.items())
         print(f"{progress.share:4.0%}  {summarize(progress)}{runs}", flush=True)
 
     def close(self) -> None: ...
@@ -63,11 +63,11 @@ class BarStudyDisplay:
     def __init__(self, name: str, console: Console) -> None:
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=20),
             TextColumn("{task.percentage:>3.0f}%"),
-            TimeElapsedColumn(),
             TextColumn("{task.fields[status]}", markup=False),
             console=console,
+            auto_refresh=False,
         )
         self._study = self._progress.add_task(f"study {name}", total=1.0, status="")
         self._runs: dict[str, TaskID] = {}
@@ -84,6 +84,7 @@ class BarStudyDisplay:
             if name not in self._runs:
                 self._runs[name] = self._progress.add_task(f"  {name}", total=1.0, status="")
             self._progress.update(self._runs[name], completed=state.share, status=describe(state))
+        self._progress.refresh()
 
     def close(self) -> None:
         self._progress.stop()

@@ -77,7 +77,7 @@ def check_tasks(study: Study, runs: Sequence[PlannedRun]) -> None:
     from byol_explore.metrics import check_extras
     from byol_explore.networks.assembly import make_representation
 
-    different = {(run.config.env, run.variant): run.config for run in runs}.values()
+    different = {(run.config.env, run.config.network, run.config.log): run.config for run in runs}.values()
     try:
         envs = {config.env: make_envs(config.env_ids, config.atari) for config in different}
         for config in different:

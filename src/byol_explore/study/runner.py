@@ -15,7 +15,7 @@ from byol_explore.study.eta import seconds_left
 from byol_explore.study.file import Study, difference, parse_study
 from byol_explore.study.plan import PlannedRun, plan_runs, shell_line
 from byol_explore.study.processes import Child, core_shares, usable_cores
-from byol_explore.study.state import RunState, look, write_state
+from byol_explore.study.state import RunState, look, read_failures, write_state
 
 _POLL = 0.2  # seconds between looks at the processes
 _LOOK = 1.0  # seconds between looks at what they write
@@ -83,6 +83,9 @@ class _Runner:
         self.states = {name: look(run, directory) for name, run in everything.items()}
         self.chosen = [run.name for run in chosen]
         self.waiting = [run for run in chosen if self.states[run.name].state != "done"]
+        for name, failure in read_failures(directory / "study.json").items():
+            if name not in self.chosen and name in self.states and self.states[name].state != "done":
+                self.states[name] = failure
         self.shares = core_shares(parallel, usable_cores())
         self.places: dict[int, _Place] = {}
         self.written: Mapping[str, RunState] = {}

@@ -35,7 +35,7 @@ def look(run: PlannedRun, study_dir: Path) -> RunState:
     directory, total = run.directory(study_dir), run.config.total_steps
     summary = _read_object(directory / "summary.json")
     if is_finished(summary, run.config):
-        return RunState("done", summary["steps"], total, summary["seconds"], summary["success_rate"])
+        return RunState("done", summary["steps"], total, summary["seconds"], summary["success_rate"], exit_code=0)
     row = last_row(directory / "metrics.jsonl")
     return RunState(
         "missing", row.get("steps", 0), total, row.get("elapsed", 0.0), row.get("success_rate"), row.get("uncertainty")
@@ -79,6 +79,12 @@ def write_state(path: Path, study: str, states: Mapping[str, RunState], eta: flo
         "runs": {name: state._asdict() for name, state in states.items()},
     }
     write_atomically(path, json.dumps(data, indent=1) + "\n")
+
+
+def read_failures(path: Path) -> dict[str, RunState]:
+    """The runs that had failed when study.json was written."""
+    runs = _read_object(path).get("runs", {})
+    return {name: RunState(**run) for name, run in runs.items() if run["state"] == "failed"}
 
 
 def _read_object(path: Path) -> dict[str, Any]:
