@@ -1,12 +1,10 @@
 """Tiny runs: what the tests of whole runs share."""
 
-import atexit
 import contextlib
 import dataclasses
 import functools
-import os
+import json
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,20 +13,20 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from builders import leaves_with_names, small_config
 from byol_explore import training
 from byol_explore.checkpoint import Checkpoints
 from byol_explore.config import Config, LogConfig, RuntimeConfig, to_dict
+from byol_explore.console import NullDisplay
 from byol_explore.envs.base import ActionSpec, Environment
 from byol_explore.envs.probes import Outcome, Probe, ProbeState
 from byol_explore.envs.registry import make_envs
+from byol_explore.metrics import read_metrics
 from byol_explore.runtime.anakin import Anakin, RunState
 from byol_explore.training import Summary, train
 from byol_explore.types import Action
-
-os.environ["BYOL_EXPLORE_CACHE"] = tempfile.mkdtemp(prefix="byol-explore-tests-")  # not the user's
-atexit.register(shutil.rmtree, os.environ["BYOL_EXPLORE_CACHE"], ignore_errors=True)
 
 DISPATCH = 48  # steps: 8 environments, 2 rollouts of 3 transitions
 TIMES = {"elapsed", "steps_per_second"}  # what differs between equal runs
@@ -162,3 +160,65 @@ def damage(path: Path) -> None:
 
 def largest_file(directory: Path) -> Path:
     return max((path for path in directory.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+# A run that is stopped half-way and continued
+
+WHOLE, HALF = 8, 4  # dispatches
+
+# Lines of metrics.jsonl are due after every third dispatch: a run that stops half-way is between two of them.
+LOG = {"log_every": 3 * DISPATCH}
+
+
+def config_for(devices: int = 1, dispatches: int = WHOLE) -> Config:
+    return tiny(devices=devices, dispatches=dispatches, log=LOG)
+
+
+@functools.cache
+def uninterrupted(root: Path, devices: int) -> Path:
+    directory = root / f"whole-{devices}"
+    run(config_for(devices), directory, curves=devices == 1)
+    return directory
+
+
+@functools.cache
+def _half(root: Path, devices: int) -> Path:
+    directory = root / f"half-{devices}"
+    run(config_for(devices, HALF), directory)
+    return directory
+
+
+def half(root: Path, copy: Path, devices: int = 1) -> Path:
+    """A copy, to be continued, of a run that stopped half-way."""
+    shutil.copytree(_half(root, devices), copy)
+    return copy
+
+
+def assert_same_runs(one: Path, other: Path, devices: int = 1) -> None:
+    """Equal in everything but time: checkpoints, metrics and summary."""
+    assert_same_checkpoints(one, other, config_for(devices))
+    rows, other_rows = (without_times(read_metrics(path / "metrics.jsonl")) for path in (one, other))
+    assert rows == other_rows
+    summary, other_summary = (json.loads((path / "summary.json").read_text()) for path in (one, other))
+    times = {"seconds", "compile_seconds", "steps_per_second"}
+    assert {k: v for k, v in summary.items() if k not in times} == {
+        k: v for k, v in other_summary.items() if k not in times
+    }
+
+
+class Collect(NullDisplay):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def resume(directory: Path, monkeypatch: pytest.MonkeyPatch, devices: int = 1) -> str:
+    """Continue to the whole length; what was said."""
+    display = Collect()
+    monkeypatch.setattr(training, "make_display", lambda *_, **__: display)
+    run(config_for(devices), directory, resume=True)
+    return "\n".join(display.said)

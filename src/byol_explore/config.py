@@ -282,7 +282,7 @@ _POSITIVE = {
     "steps", "embedding_size", "belief_size", "cell_size", "action_size", "action_bins", "horizon", "target_period",
     "temperature", "learning_rate", "num_envs", "batch_size", "rollouts_per_dispatch", "log_every",
     "checkpoint_every", "window", "min_reward_scale", "popart_min_scale", "actors", "queue_size",
-    "action_repeat", "evaluate_episodes",    "stack", "max_frames",
+    "action_repeat", "evaluate_episodes", "stack", "max_frames",
 }  # fmt: skip
 _FRACTIONS = {"target_decay", "top_fraction", "popart_step", "extrinsic_scale_step", "intrinsic_scale_step",
               "stop_at_success", "sticky"}  # fmt: skip

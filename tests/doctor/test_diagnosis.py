@@ -18,7 +18,7 @@ from byol_explore.config import Config
 from byol_explore.doctor.checks import CHECKS, diagnose
 from byol_explore.doctor.findings import VERDICTS, Finding
 from byol_explore.learner import LearnerState
-from byol_explore.training import write_config
+from byol_explore.run_directory import write_config
 from runs import damage, largest_file, quickly, run, shared_runtime, tiny
 
 Damage = Callable[[LearnerState], LearnerState]

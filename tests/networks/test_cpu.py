@@ -48,11 +48,13 @@ def value_and_gradients(function: Callable[..., jax.Array], *arguments: Any) -> 
 def assert_equal_to_plain(function: Callable[..., jax.Array], *arguments: Any) -> None:
     ours = value_and_gradients(function, *arguments)
     plain = value_and_gradients(traced_plainly(function), *arguments)
-    jax.tree.map(assert_close, ours, plain)
+    assert_trees_close(ours, plain)
 
 
-def assert_close(ours: jax.Array, plain: jax.Array) -> None:
-    np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-5 * max(1.0, float(np.abs(plain).max())))
+def assert_trees_close(ours: Any, expected: Any) -> None:
+    assert jax.tree.structure(ours) == jax.tree.structure(expected)
+    for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5 * max(1.0, float(np.abs(other).max())))
 
 
 def test_the_two_paths_are_two_programs() -> None:
@@ -131,4 +133,4 @@ def test_spread_over_devices() -> None:
 
     ours = value_and_gradients(spread, resnet)
     alone = value_and_gradients(lambda resnet: resnet(images), resnet)
-    jax.tree.map(assert_close, ours, alone)
+    assert_trees_close(ours, alone)

@@ -89,7 +89,7 @@ class Evidence:
 def gather(run_dir: Path | str) -> Evidence:
     """All evidence of a run; what cannot be had is left out, with the reason."""
     from byol_explore.doctor.probing import probe_run
-    from byol_explore.training import load_config
+    from byol_explore.run_directory import load_config
 
     directory = Path(run_dir)
     config = load_config(directory)
