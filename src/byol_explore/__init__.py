@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from byol_explore.evaluation.episodes import evaluate
     from byol_explore.hard10 import train_hard10
     from byol_explore.presets import ABLATIONS, PRESETS, make_config
+    from byol_explore.study.file import read_study
+    from byol_explore.study.runner import run_study
     from byol_explore.training import Summary, load_config, train
 
 __version__ = "0.1.0"
@@ -30,7 +32,9 @@ __all__ = [
     "make_config",
     "make_env",
     "make_envs",
+    "read_study",
     "register_env",
+    "run_study",
     "train",
     "train_hard10",
 ]
@@ -42,6 +46,8 @@ _HOMES = {
     "evaluation.episodes": ("evaluate",),
     "hard10": ("train_hard10",),
     "presets": ("ABLATIONS", "PRESETS", "make_config"),
+    "study.file": ("read_study",),
+    "study.runner": ("run_study",),
     "training": ("Summary", "load_config", "train"),
 }
 
