@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from byol_explore.hard10 import train_hard10
     from byol_explore.presets import ABLATIONS, PRESETS, make_config
     from byol_explore.run_directory import load_config
+    from byol_explore.study.file import read_study
+    from byol_explore.study.runner import run_study
     from byol_explore.training import Summary, train
 
 __version__ = "0.1.0"
@@ -31,7 +33,9 @@ __all__ = [
     "make_config",
     "make_env",
     "make_envs",
+    "read_study",
     "register_env",
+    "run_study",
     "train",
     "train_hard10",
 ]
@@ -44,6 +48,8 @@ _HOMES = {
     "hard10": ("train_hard10",),
     "presets": ("ABLATIONS", "PRESETS", "make_config"),
     "run_directory": ("load_config",),
+    "study.file": ("read_study",),
+    "study.runner": ("run_study",),
     "training": ("Summary", "train"),
 }
 

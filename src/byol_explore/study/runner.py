@@ -12,7 +12,7 @@ from byol_explore.interrupts import Interrupts
 from byol_explore.locking import DirectoryLock, is_held
 from byol_explore.study.display import NullStudyDisplay, StudyDisplay, StudyProgress
 from byol_explore.study.eta import seconds_left
-from byol_explore.study.file import Study, difference, parse_study
+from byol_explore.study.file import Study, difference, read_study
 from byol_explore.study.plan import PlannedRun, plan_runs, shell_line
 from byol_explore.study.processes import Child, core_shares, usable_cores
 from byol_explore.study.state import RunState, look, read_failures, write_state
@@ -56,7 +56,7 @@ def check_study_dir(directory: Path, study: Study) -> None:
     """A UserError unless the directory is missing, empty, or holds this study."""
     path = directory / "study.toml"
     if path.exists():
-        if different := difference(parse_study(path.read_text(), str(path)), study):
+        if different := difference(read_study(path), study):
             raise UserError(f"{directory} holds another study: {different}; choose another --dir")
     elif directory.exists() and not directory.is_dir():
         raise UserError(f"{directory} is a file: choose another --dir")
