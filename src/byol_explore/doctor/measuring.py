@@ -11,7 +11,7 @@ from byol_explore.config import Config
 from byol_explore.curiosity.reward import mix, rescale
 from byol_explore.doctor.evidence import BoundaryProbe, Probe, TargetProbe, TaskProbe
 from byol_explore.learner import Learner, LearnerState, world_encoder
-from byol_explore.ops import moments, policies, popart, returns
+from byol_explore.ops import moments, popart, returns
 from byol_explore.training import first_not_finite
 from byol_explore.types import AnyArray, Array, Policy, PyTree, Trajectory
 
@@ -27,6 +27,8 @@ class Seen(NamedTuple):
     extrinsic_part: Array  # [T-1, B]
     value: Array  # [T-1, B]
     value_target: Array  # [T-1, B]
+    running: tuple[Array, Array]  # mean and standard deviation in the normaliser before
+    popart_scale: Array  # [tasks]
 
 
 def look(learner: Learner, state: LearnerState, trajectory: Trajectory) -> Seen:
@@ -43,13 +45,16 @@ def look(learner: Learner, state: LearnerState, trajectory: Trajectory) -> Seen:
     reward = (1.0 - config.agent.gamma) * (parts[0] + parts[1])
     stats, task = state.statistics.popart, trajectory.task
     normalized = jnp.sum(jax.nn.one_hot(task, learner.tasks) * online.value(view.belief), axis=-1)
-    value = popart.scale(stats, config.agent.popart_min_scale)[task] * normalized + stats.mean[task]
+    scale = popart.scale(stats, config.agent.popart_min_scale)
+    value = scale[task] * normalized + stats.mean[task]
     discount = config.agent.gamma * trajectory.discount
     target = jax.vmap(returns.vtrace_targets, 1, 1)(value, reward, discount, valid)
     embedding = world_view.embedding
     if config.method == "rnd":  # whose curiosity sees through the random encoder
         embedding = jax.vmap(state.target)(trajectory.observation)
-    return Seen(embedding, uncertainty, intrinsic, normalizer, *parts, value[:-1], target)
+    decay, raw = config.curiosity.normalizer_decay, state.statistics.normalizer.raw
+    running = moments.corrected(raw, decay)[0], moments.standard_deviation(raw, decay)
+    return Seen(embedding, uncertainty, intrinsic, normalizer, *parts, value[:-1], target, running, scale)
 
 
 _look = jax.jit(look, static_argnums=0)
@@ -79,20 +84,17 @@ def probe_rollout(
     seen = jax.device_get(_look(learner, state, trajectory))
     valid, config = np.asarray(trajectory.valid), learner.config
     now = seen.uncertainty[valid]
-    decay = config.curiosity.normalizer_decay
-    running, _ = moments.corrected(state.statistics.normalizer.raw, decay)
-    sigma = moments.standard_deviation(state.statistics.normalizer.raw, decay)
     duals = jax.device_get(state.duals)
     multipliers = {name: float(np.max(x)) for name, x in duals._asdict().items() if name != "temperature" and x.size}
     state = jax.device_get(state)
     return Probe(
         steps=steps,
         learner_steps=int(state.step),
-        tasks={name: _task(learner, state, trajectory, seen, index) for index, name in enumerate(tasks)},
+        tasks={name: _task(state, trajectory, seen, index) for index, name in enumerate(tasks)},
         target=target,
         boundary=_boundary(config, state, trajectory, seen, lambda other: _look(learner, state, other).uncertainty),
         uncertainty=(float(np.mean(now)), float(np.std(now))),
-        normalizer=(float(running), float(sigma)),
+        normalizer=(float(seen.running[0]), float(seen.running[1])),
         intrinsic_reward=float(np.mean(seen.intrinsic[valid])),
         clipped_share=float(np.mean(seen.intrinsic[valid] <= 0)),
         temperature=float(duals.temperature),
@@ -106,10 +108,9 @@ def probe_rollout(
     )
 
 
-def _task(learner: Learner, state: LearnerState, trajectory: Trajectory, seen: Seen, index: int) -> TaskProbe:
+def _task(state: LearnerState, trajectory: Trajectory, seen: Seen, index: int) -> TaskProbe:
     mine = np.asarray(trajectory.task) == index
     valid = np.asarray(trajectory.valid) & mine
-    agent, stats = learner.config.agent, state.statistics.popart
     target, value = seen.value_target[valid], seen.value[valid]
     embedding = seen.embedding[:, mine].reshape(-1, seen.embedding.shape[-1])
     distinct = first_of_each(jax.tree.map(lambda x: np.asarray(x)[:, mine], trajectory.observation))
@@ -127,8 +128,8 @@ def _task(learner: Learner, state: LearnerState, trajectory: Trajectory, seen: S
         stddev=stddev,
         target_mean=float(np.mean(target)),
         target_stddev=float(np.sqrt(variance)),
-        popart_mean=float(stats.mean[index]),
-        popart_scale=float(popart.scale(stats, agent.popart_min_scale)[index]),
+        popart_mean=float(state.statistics.popart.mean[index]),
+        popart_scale=float(seen.popart_scale[index]),
         explained=1.0 - float(np.var(target - value)) / variance if variance > 0 else None,
     )
 
@@ -163,11 +164,18 @@ def width(policy: Policy) -> tuple[float | None, float | None]:
     """Share of the largest entropy that the discrete actions have; the narrowest standard deviation of the others."""
     entropy = None
     if policy.logits:
-        largest = sum(np.log(logits.shape[-1]) for logits in policy.logits)
-        mean = sum(float(jnp.mean(jax.vmap(policies.categorical_entropy)(x))) for x in map(jnp.asarray, policy.logits))
-        entropy = mean / float(largest) if largest > 0 else 1.0
+        largest = sum(float(np.log(logits.shape[-1])) for logits in policy.logits)
+        mean = sum(float(np.mean(_entropy(np.asarray(logits, np.float64)))) for logits in policy.logits)
+        entropy = mean / largest if largest > 0 else 1.0
     narrowest = float(np.min(np.mean(policy.stddev, axis=0))) if policy.stddev.size else None
     return entropy, narrowest
+
+
+def _entropy(logits: np.ndarray) -> np.ndarray:
+    """Of categoricals given by logits [n, categories]."""
+    weights = np.exp(logits - np.max(logits, axis=-1, keepdims=True))
+    shares = weights / np.sum(weights, axis=-1, keepdims=True)
+    return -np.sum(shares * np.log(np.maximum(shares, 1e-300)), axis=-1)
 
 
 def _boundary(

@@ -1,6 +1,5 @@
 """The newest checkpoint of a run, restored, and one rollout with it in the run's own environments."""
 
-import dataclasses
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,8 +82,7 @@ class _Patient:
 
     def _inside(self) -> Generator[Trajectory]:
         """From where the checkpoint's environments are, so that some are near the end of an episode."""
-        config = dataclasses.replace(self.config, runtime=dataclasses.replace(self.config.runtime, devices=1))
-        anakin = Anakin(config, self.envs, jax.devices()[:1])  # pyright: ignore[reportArgumentType]
+        anakin = Anakin(self.config, self.envs, jax.devices()[:1])  # pyright: ignore[reportArgumentType]
         actor = self._actor_state(anakin)
         rollout: Callable[..., Any] = jax.jit(anakin.rollout)
         while True:
