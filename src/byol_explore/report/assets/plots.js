@@ -15,7 +15,8 @@ function drawPlot(figure, data) {
 
 function ownLegend(data) {
   const names = data.curves.map((curve) => chip(curve.variant, strokeOf(curve)));
-  return html("div", { class: "own-legend" }, names);
+  const known = data.curves.every((curve) => curve.variant in report.variants);
+  return html("div", { class: known ? "own-legend known" : "own-legend" }, names);
 }
 
 // The ranges of both axes; null where there is nothing to draw.

@@ -75,7 +75,6 @@ function swatch(stroke) {
 function chip(name, stroke) {
   const button = html("button", { type: "button", class: "chip", "data-variant": name });
   button.append(swatch(stroke), name);
-  if (name in report.variants) button.classList.add("of-variant");
   return button;
 }
 
