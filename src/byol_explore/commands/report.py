@@ -10,8 +10,6 @@ from rich.table import Table as ConsoleTable
 
 from byol_explore.commands.parsing import parse
 from byol_explore.errors import UserError
-from byol_explore.report.build import build_report
-from byol_explore.report.files import check_target, write_report
 from byol_explore.report.model import Report, Table
 from byol_explore.report.numbers import column_decimals, is_number, shown
 
@@ -28,6 +26,9 @@ class ReportCommand:
 
 def run(arguments: Sequence[str]) -> None:
     command = parse("report", ReportCommand, arguments)
+    from byol_explore.report.build import build_report
+    from byol_explore.report.files import check_target, write_report
+
     if not command.directories:
         raise UserError("which runs? give one or more run or study directories")
     target = command.out or command.directories[0] / "report"
