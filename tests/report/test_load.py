@@ -19,6 +19,7 @@ def test_runs_are_found_at_any_depth_and_grouped_by_variant_and_seed(tmp_path: P
     write_run(tmp_path, "rooms-6/byol-explore-seed0/checkpoints/copy")  # a run's own folders are not searched
     write_run(tmp_path, "rooms-4/deep/none-seed0", method="none", env="rooms-4")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "above").symlink_to(tmp_path)
     runs = load_runs([tmp_path])
     assert [(run.variant, run.env, run.seed) for run in runs.runs] == [
         ("byol-explore", "rooms-6", 0), ("byol-explore", "rooms-6", 1), ("none", "rooms-4", 0),
@@ -128,6 +129,15 @@ def test_only_files_that_changed_are_read_again(tmp_path: Path, monkeypatch: pyt
     os.utime(path, ns=(1, 1))
     assert load_runs([tmp_path]).runs[0].last_step == 400
     assert sum('"steps": 200, "elapsed"' in text for text in read) == 1
+
+
+def test_a_run_is_finished_until_it_goes_on(tmp_path: Path) -> None:
+    write_run(tmp_path, rows=make_rows([0.5, 1.0]), stop_at_success=0.9)
+    run = load_runs([tmp_path]).runs[0]
+    assert (run.is_finished, run.stopped_at_success) == (True, True)
+    assert not run._replace(summary={"steps": 100, "interrupted": False}).is_finished
+    assert not run._replace(summary={"steps": 200, "interrupted": True}).is_finished
+    assert not run._replace(config={**run.config, "stop_at_success": 0.0}).stopped_at_success
 
 
 def test_where_there_is_no_run_one_line_says_so(tmp_path: Path) -> None:

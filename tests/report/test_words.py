@@ -24,6 +24,14 @@ def test_one_is_not_plural_and_long_lists_are_cut() -> None:
     assert listed(["a", "b", "c"], most=1) == "a and 2 more"
 
 
-def test_names_of_files_are_plain_and_paths_begin_where_the_user_did(tmp_path: Path) -> None:
+def test_names_of_files_are_plain() -> None:
     assert slug("visits", "atari:private_eye", "", "A/b") == "visits-atari-private-eye-a-b"
-    assert shown_path(tmp_path / "runs" / "a" / "b", tmp_path / "runs") == "runs/a/b"
+
+
+def test_paths_tell_nothing_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "studies" / "laptop"
+    assert shown_path(root / "a" / "b", root) == "laptop/a/b"
+    monkeypatch.chdir(tmp_path)
+    assert shown_path(root / "a", root) == "studies/laptop/a"
+    assert shown_path(Path("studies/laptop/a"), Path("studies/laptop")) == "studies/laptop/a"
+    assert shown_path(Path("studies"), Path()) == f"{tmp_path.name}/studies"

@@ -6,6 +6,7 @@ Agarwal et al. (2021, "Deep reinforcement learning at the edge of the statistica
 scores [S, N] (seeds, tasks) at once, and say how far their summary could be off: `stratified_interval`.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -41,9 +42,11 @@ def aggregate(scores: Mapping[str, float], references: Mapping[str, tuple[float,
     """
     if not scores:
         raise UserError("there are no scores to aggregate")
-    for task in scores:
+    for task, score in scores.items():
         if task not in references:
             raise unknown("task", task, list(references))
+        if not math.isfinite(score):
+            raise UserError(f"the score of {task!r} is {score}: it must be a finite number")
     percents = [human_normalized(score, references[task]) for task, score in scores.items()]
     tail = np.percentile(percents, (50, *PERCENTILES), method="linear")
     superhuman = sum(percent > 100.0 for percent in percents)
@@ -89,6 +92,8 @@ def stratified_interval(statistic: Statistic, *scores: np.ndarray, resamples: in
     same and stay as they are; seeds of different tasks and of different methods have nothing to do with each other.
     """
     matrices = [_checked(matrix) for matrix in scores]
+    if len({matrix.shape[1] for matrix in matrices}) > 1:
+        raise UserError(f"scores have the shapes {[matrix.shape for matrix in matrices]}: their tasks must be the same")
     value = float(statistic(*matrices))
     if any(len(matrix) == 1 for matrix in matrices):
         return Estimate(value, None, None)
@@ -106,9 +111,10 @@ def _resample(scores: np.ndarray, resamples: int, generator: np.random.Generator
 
 
 def _checked(scores: np.ndarray) -> np.ndarray:
+    """Scores as numbers [S, N]; a NaN would be sorted to the end and cut off with the highest quarter, unseen."""
     matrix = np.asarray(scores, float)
     if matrix.ndim != 2 or matrix.size == 0:
-        raise UserError(f"scores have the shape {matrix.shape}: they must be [seeds, tasks], at least one of each")
+        raise UserError(f"scores have the shape {matrix.shape}: they must be [seeds, tasks], with at least one of each")
     if not np.all(np.isfinite(matrix)):
         raise UserError("scores hold a NaN or an infinity: leave out tasks that not every seed has a score for")
     return matrix

@@ -6,7 +6,7 @@ from byol_explore.report.learning import STEPS
 from byol_explore.report.load import Run, Runs
 from byol_explore.report.model import Block, Curve, Plot, Section, Text
 from byol_explore.report.series import column, make_curve, make_curves
-from byol_explore.report.words import count, listed, slug
+from byol_explore.report.words import listed, slug
 
 MOST_WORLDS = 3  # runs on other tasks are curious in other units; each world has its own plots
 
@@ -23,17 +23,15 @@ LOGARITHMIC = ("uncertainty", "target_distance")  # they fall by orders of magni
 
 def curiosity(runs: Runs) -> Section:
     """Plots over training, and the error of predictions by how far they look ahead."""
-    worlds = list(dict.fromkeys(run.env for run in runs.runs))
+    worlds = {run.env: run.world for run in runs.runs}
     blocks: list[Block] = []
-    for env in worlds[:MOST_WORLDS]:
-        blocks += _plots(runs, env, named=len(worlds) > 1)
+    for env, world in [*worlds.items()][:MOST_WORLDS]:
+        blocks += _plots(runs, env, world if len(worlds) > 1 else "")
     if not blocks:
         return Section("curiosity", "Curiosity", [Text(["No variant has logged a curiosity yet."])])
-    left_out = worlds[MOST_WORLDS:]
+    left_out = [*worlds.values()][MOST_WORLDS:]
     if left_out:
-        blocks.append(
-            Text([f"Not shown, to keep this short: {count(len(left_out), 'more task')} ({listed(left_out)})."])
-        )
+        blocks.append(Text([f"Not shown, to keep this short: {listed(left_out)}."]))
     words = (
         "Raw uncertainties are in each method's own units: compare their course, not their height. "
         "Normalised rewards are uncertainties divided by their running standard deviation; where rewards are "
@@ -42,21 +40,21 @@ def curiosity(runs: Runs) -> Section:
     return Section("curiosity", "Curiosity", [Text([words]), *blocks])
 
 
-def _plots(runs: Runs, env: str, *, named: bool) -> list[Block]:
-    where = f"{env}: " if named else ""
+def _plots(runs: Runs, env: str, world: str) -> list[Block]:
+    where = f"{world}: " if world else ""
     curious = [variant for variant in runs.variants if runs.method(variant) != "none"]
     of = {variant: [run for run in runs.of(variant) if run.env == env] for variant in curious}
     blocks: list[Block] = []
     for name, title, label, reach in PLOTS:
         curves = make_curves({variant: column(group, name) for variant, group in of.items()})
         if curves:
-            plot = Plot(slug(name, env if named else ""), where + title, STEPS, label, curves, reach)
+            plot = Plot(slug(name, world), where + title, STEPS, label, curves, reach)
             blocks.append(plot._replace(logarithmic=name in LOGARITHMIC))
     ours = {variant: group for variant, group in of.items() if runs.method(variant) == "byol-explore"}
     curves = [curve for variant, group in ours.items() if (curve := _by_horizon(variant, group)) is not None]
     if curves:
         title = f"{where}Error of predictions at the end, by how far they look ahead"
-        blocks.append(Plot(slug("horizon", env if named else ""), title, "steps ahead (k)", "prediction error", curves))
+        blocks.append(Plot(slug("horizon", world), title, "steps ahead (k)", "prediction error", curves))
     return blocks
 
 

@@ -180,7 +180,7 @@ def _winner(runs: Runs, table: Table) -> list[str]:
 
 
 def _name(run: Run) -> str:
-    return f"{run.variant} on {run.env}, seed {run.seed}"
+    return f"{run.variant} on {run.world}, seed {run.seed}"
 
 
 def _last(run: Run, name: str) -> float:

@@ -15,6 +15,7 @@ from byol_explore.config import METHODS
 from byol_explore.errors import UserError
 from byol_explore.evaluation.paper import REFERENCES
 from byol_explore.presets import ABLATIONS
+from byol_explore.report.words import listed
 
 KEPT = (
     "steps", "elapsed", "uncertainty", "intrinsic_reward", "clipped_share", "embedding_spread", "target_distance",
@@ -55,8 +56,15 @@ class Run(NamedTuple):
         return int(self.steps[-1]) if len(self.steps) else 0
 
     @property
+    def world(self) -> str:
+        """Its tasks in few words."""
+        return listed(self.tasks, most=2)
+
+    @property
     def is_finished(self) -> bool:
-        return bool(self.summary) and not self.summary.get("interrupted", False)
+        """It has a summary, and has not gone on since."""
+        ended = bool(self.summary) and not self.summary.get("interrupted", False)
+        return ended and self.summary.get("steps", 0) >= self.last_step
 
     @property
     def stopped_at_success(self) -> bool:
@@ -126,14 +134,16 @@ def split_tasks(env: str) -> list[str]:
     return [name.strip() for name in env.split(",")]
 
 
-def _run_directories(root: Path) -> Iterator[Path]:
-    """Directories with config.json and metrics.jsonl, without looking into a run's own."""
+def _run_directories(root: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """Directories with config.json and metrics.jsonl, without looking into a run's own or round in circles."""
+    if root.resolve() in above:
+        return
     if (root / "config.json").is_file() and (root / "metrics.jsonl").is_file():
         yield root
         return
     for path in sorted(root.iterdir(), key=lambda path: _natural(path.name)):
         if path.is_dir() and not path.name.startswith("."):
-            yield from _run_directories(path)
+            yield from _run_directories(path, above | {root.resolve()})
 
 
 def _load_run(directory: Path, root: Path) -> Run:
@@ -228,7 +238,9 @@ def _task_numbers(row: dict[str, Any], task: str, *, several: bool) -> tuple[flo
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
+    if isinstance(value, float):  # nearly always, and asked millions of times
+        return value
+    return float(value) if isinstance(value, int) else math.nan
 
 
 def _told_apart(runs: list[Run]) -> list[Run]:

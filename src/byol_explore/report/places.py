@@ -88,11 +88,11 @@ def _rewards(part: dict[str, Any]) -> Grid:
 
 def _rooms(runs: Runs) -> list[Block]:
     blocks: list[Block] = []
-    for env in dict.fromkeys(run.env for run in runs.runs):
+    for env, world in {run.env: run.world for run in runs.runs}.items():
         of = {name: [run for run in runs.of(name) if run.env == env] for name in runs.variants}
         curves = make_curves({name: column(group, "rooms_found") for name, group in of.items()})
         if curves:
-            blocks.append(Plot(slug("rooms", env), f"{env}: rooms entered so far", STEPS, "rooms", curves))
+            blocks.append(Plot(slug("rooms", world), f"{world}: rooms entered so far", STEPS, "rooms", curves))
     first = [group[0] for name in runs.variants if (group := runs.of(name, "atari:montezuma_revenge"))]
     pyramids = [(run, data) for run in first[:MOST_PYRAMIDS] if (data := _pyramid(run.directory)) is not None]
     return blocks + [

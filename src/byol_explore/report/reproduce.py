@@ -17,6 +17,7 @@ from byol_explore.report.series import plain
 from byol_explore.report.words import shown_path
 
 _NAMED = ("preset", "env", "method", "ablation", "regime", "seed")  # options that come first
+_DEFAULTS = flatten(to_dict(Config()))
 
 
 def reproduce(runs: Runs) -> Section:
@@ -81,23 +82,23 @@ def _usual(config: dict[str, Any]) -> dict[str, Any]:
         base = make_config(config["preset"], config["ablation"], config["method"])
     except (UserError, KeyError):
         base = Config()
-    defaults = Config()
-    named = {name: getattr(defaults, name) for name in ("preset", "method", "ablation")}
+    named = {name: _DEFAULTS[name] for name in ("preset", "method", "ablation")}
     return {**flatten(to_dict(base)), **named}
 
 
 def _option(name: str, value: Any) -> list[str]:
+    """A switch for what is always true or false; what may also be None takes its value."""
     option = "--" + name.replace("_", "-")
-    if isinstance(value, bool):
-        head, _, last = option.removeprefix("--").rpartition(".")
-        return [option] if value else [f"--{head}.no-{last}" if head else f"--no-{last}"]
+    if isinstance(_DEFAULTS.get(name), bool):
+        head, dot, last = option.removeprefix("--").rpartition(".")
+        return [option if value else f"--{head}{dot}no-{last}"]
     return [option, *(shown_setting(part) for part in (value if isinstance(value, tuple) else [value]))]
 
 
 def _run_table(runs: Runs) -> Table:
     columns = ["variant", "tasks", "seed", "steps", "hours", "state", "directory"]
     rows: list[list[Cell]] = [
-        [run.variant, run.env, run.seed, run.last_step, _hours(run), _state(run), shown_path(run.directory, run.root)]
+        [run.variant, run.world, run.seed, run.last_step, _hours(run), _state(run), shown_path(run.directory, run.root)]
         for run in runs.runs
     ]
     return Table("runs", "All runs", columns, rows)

@@ -1,6 +1,7 @@
 """What runs logged, on common steps: seeds have other lengths and other log steps, and are averaged all the same."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,10 +56,11 @@ def on_grid(series: Sequence[Series], grid: np.ndarray) -> np.ndarray:
 def make_curve(variant: str, grid: np.ndarray, values: np.ndarray) -> Curve:
     """Mean and band of seeds [S, X]; of a single seed there is no band."""
     nothing: list[float | None] = [None] * len(grid)
-    mean = _over_seeds(np.mean, values)
+    mean = _listed(mean_over_seeds(values))
     if len(values) < 2:
         return Curve(variant, grid.tolist(), mean, nothing, nothing)
-    return Curve(variant, grid.tolist(), mean, _over_seeds(np.min, values), _over_seeds(np.max, values))
+    low, high = np.fmin.reduce(values), np.fmax.reduce(values)  # of the seeds that have something
+    return Curve(variant, grid.tolist(), mean, _listed(low), _listed(high))
 
 
 def make_curves(series: dict[str, list[Series]]) -> list[Curve]:
@@ -78,7 +80,6 @@ def plain(value: float) -> Cell:
     return float(value) if np.isfinite(value) else None
 
 
-def _over_seeds(reduce: Callable[[np.ndarray], float], values: np.ndarray) -> list[float | None]:
-    """Of the seeds that have something; None where none has."""
-    columns = (column[np.isfinite(column)] for column in values.T)
-    return [float(reduce(column)) if column.size else None for column in columns]
+def _listed(values: np.ndarray) -> list[float | None]:
+    """None where nothing is known."""
+    return [value if math.isfinite(value) else None for value in values.tolist()]

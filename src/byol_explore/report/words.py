@@ -39,5 +39,7 @@ def slug(*parts: str) -> str:
 
 
 def shown_path(path: Path, root: Path) -> str:
-    """A path from the directory that was given on, however it was given."""
-    return (Path(root.resolve().name) / path.relative_to(root)).as_posix()
+    """A path from where the user is, or from the directory that was given if that is elsewhere."""
+    whole, here = root.resolve(), Path.cwd()
+    start = whole.relative_to(here) if whole != here and whole.is_relative_to(here) else Path(whole.name)
+    return (start / path.relative_to(root)).as_posix()

@@ -1,0 +1,135 @@
+"""Time and memory of a report on many long runs, which are made up.
+
+python benchmarks/report.py --json report.json
+"""
+
+import dataclasses
+import json
+import resource
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from byol_explore.config import to_dict
+from byol_explore.presets import make_config
+from byol_explore.report.build import build_report
+from byol_explore.report.files import write_report
+
+VARIANTS = {
+    "byol-explore": {}, "rnd": {"method": "rnd"}, "icm": {"method": "icm"}, "none": {"method": "none"},
+    "fixed-targets": {"ablation": "fixed-targets"}, "horizon-1": {"ablation": "horizon-1"},
+    "no-clipping": {"ablation": "no-clipping"}, "no-sharing": {"ablation": "no-sharing"},
+}  # fmt: skip
+NUMBERS = (
+    "loss", "loss_curiosity", "loss_value", "loss_policy", "loss_temperature", "loss_kl", "uncertainty",
+    "uncertainty_stddev", "intrinsic_reward", "extrinsic_reward", "value", "value_target", "value_scale", "entropy",
+    "kl", "temperature", "kl_multiplier", "advantage_stddev", "gradient_norm", "clipped_share", "embedding_spread",
+    "target_distance", "steps_per_second", "return_mean", "episode_length", "best_return", "episodes",
+)  # fmt: skip
+SIDE, SLICES = 13, 8  # of maps
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Make runs in a temporary directory and a report of them."""
+
+    runs: int = 200
+    """Runs: eight variants on as many tasks as it takes."""
+    seeds: int = 5
+    """Seeds of each variant on each task."""
+    lines: int = 1000
+    """Lines of each metrics.jsonl."""
+    json: Path | None = None
+    """Also write the figures here."""
+
+
+def write_runs(root: Path, arguments: Arguments) -> int:
+    """How many bytes of metrics there are."""
+    random, total = np.random.default_rng(0), 0
+    for index in range(arguments.runs):
+        variant = list(VARIANTS)[index % len(VARIANTS)]
+        seed = index // len(VARIANTS) % arguments.seeds
+        env = f"rooms-{index // (len(VARIANTS) * arguments.seeds) + 3}"
+        directory = root / env / f"{variant}-seed{seed}"
+        directory.mkdir(parents=True)
+        config = dataclasses.replace(make_config("grid", **VARIANTS[variant]), env=env, seed=seed, stop_at_success=0.0)
+        (directory / "config.json").write_text(json.dumps(to_dict(config)))
+        (directory / "summary.json").write_text(json.dumps({"steps": config.steps, "interrupted": False}))
+        (directory / "maps.json").write_text(json.dumps({"tasks": {env: make_map(random)}}))
+        metrics = "".join(json.dumps(row) + "\n" for row in make_rows(random, arguments.lines))
+        (directory / "metrics.jsonl").write_text(metrics)
+        total += len(metrics)
+    return total
+
+
+def make_rows(random: np.random.Generator, lines: int) -> list[dict[str, Any]]:
+    """A success rate that rises, and noise."""
+    rates = np.clip(np.cumsum(random.normal(0.001, 0.005, lines)), 0.0, 1.0)
+    noise, errors = random.random((lines, len(NUMBERS))), random.random((lines, 8))
+    return [
+        {
+            "steps": 6000 * (i + 1), "learner_steps": 12 * (i + 1), "success_rate": rates[i],
+            **dict(zip(NUMBERS, noise[i].tolist(), strict=True)),
+            "prediction_error": errors[i].tolist(), "elapsed": 0.5 * i,
+        }
+        for i in range(lines)
+    ]  # fmt: skip
+
+
+def make_map(random: np.random.Generator) -> dict[str, Any]:
+    visits = random.integers(0, 1000, (SLICES, SIDE, SIDE))
+    parts = [
+        {
+            "from": 750_000 * i,
+            "to": 750_000 * (i + 1),
+            "visits": grid.tolist(),
+            "intrinsic_reward": (0.3 * grid).tolist(),
+        }
+        for i, grid in enumerate(visits)
+    ]
+    return {"floor": ["." * SIDE] * SIDE, "slices": parts}
+
+
+def measure(arguments: Arguments) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        megabytes = write_runs(Path(folder), arguments) / 1e6
+        began, worked = time.perf_counter(), time.process_time()
+        report = build_report([folder])
+        built, work = time.perf_counter(), time.process_time() - worked
+        build_report([folder])
+        again = time.perf_counter()
+        page = write_report(report, Path(folder) / "report")
+        written, size = time.perf_counter(), page.stat().st_size
+    return {
+        "runs": arguments.runs,
+        "metrics_megabytes": megabytes,
+        "build_seconds": built - began,
+        "build_cpu_seconds": work,  # does not depend on what else the machine does
+        "build_again_seconds": again - built,  # as `watch` does: files that have not changed are not read again
+        "write_seconds": written - again,
+        "page_megabytes": size / 1e6,
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def main(arguments: Arguments) -> None:
+    figures = measure(arguments)
+    table = Table(title=f"a report on {arguments.runs} runs of {arguments.lines} lines")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:,.2f}")
+    Console().print(table)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Arguments))

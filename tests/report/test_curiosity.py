@@ -1,0 +1,54 @@
+"""Curiosity in plots."""
+
+from pathlib import Path
+
+from byol_explore.report.curiosity import MOST_WORLDS, curiosity
+from byol_explore.report.load import load_runs
+from byol_explore.report.model import Plot
+from report.synthetic import blocks, make_rows, words, write_run
+
+NUMBERS = {"uncertainty": 2.0, "intrinsic_reward": 0.5, "clipped_share": 0.25}
+
+
+def plots(*directories: Path) -> dict[str, Plot]:
+    return {plot.name: plot for plot in blocks(curiosity(load_runs(directories)), Plot)}
+
+
+def test_what_was_logged_is_plotted_for_all_who_are_curious(tmp_path: Path) -> None:
+    write_run(
+        tmp_path, "byol-explore-seed0", make_rows([0, 1], **NUMBERS, prediction_error=[1, 2], target_distance=0.1)
+    )
+    write_run(tmp_path, "rnd-seed0", make_rows([0, 1], **NUMBERS, prediction_error=[7]), method="rnd")
+    write_run(tmp_path, "none-seed0", make_rows([0, 1], **NUMBERS, prediction_error=[0]), method="none")
+    found = plots(tmp_path)
+    assert set(found) == {"uncertainty", "intrinsic-reward", "clipped-share", "target-distance", "horizon"}
+    assert [curve.variant for curve in found["uncertainty"].curves] == ["byol-explore", "rnd"]
+    assert found["uncertainty"].curves[0].mean == [2.0, 2.0]
+    assert found["uncertainty"].logarithmic
+    assert [curve.variant for curve in found["horizon"].curves] == ["byol-explore"]
+
+
+def test_errors_by_horizon_are_the_last_ones_over_seeds_of_different_horizons(tmp_path: Path) -> None:
+    rows = make_rows([0, 1])
+    rows[0]["prediction_error"], rows[1]["prediction_error"] = [9.0, 9.0], [1.0, 2.0]
+    write_run(tmp_path, "byol-explore-seed0", rows)
+    write_run(tmp_path, "byol-explore-seed1", make_rows([0], prediction_error=[3.0, 4.0, 5.0]))
+    [curve] = plots(tmp_path)["horizon"].curves
+    assert (curve.x, curve.mean) == ([1.0, 2.0, 3.0], [2.0, 3.0, 5.0])
+    assert (curve.low, curve.high) == ([1.0, 2.0, 5.0], [3.0, 4.0, 5.0])
+
+
+def test_each_world_has_its_plots_up_to_a_few(tmp_path: Path) -> None:
+    for size in range(3, 4 + MOST_WORLDS):
+        write_run(
+            tmp_path, f"{size}/byol-explore-seed0", make_rows([0.0], uncertainty=float(size)), env=f"rooms-{size}"
+        )
+    assert list(plots(tmp_path)) == [f"uncertainty-rooms-{size}" for size in range(3, 3 + MOST_WORLDS)]
+    assert f"Not shown, to keep this short: rooms-{3 + MOST_WORLDS}." in words(curiosity(load_runs([tmp_path])))
+
+
+def test_without_curiosity_there_are_words(tmp_path: Path) -> None:
+    write_run(tmp_path, "none-seed0", make_rows([0.0], uncertainty=0.0), method="none")
+    section = curiosity(load_runs([tmp_path]))
+    assert len(section.blocks) == 1
+    assert "No variant has logged a curiosity" in words(section)

@@ -1,0 +1,83 @@
+"""The first section: what was compared and how it ended."""
+
+from pathlib import Path
+
+import pytest
+
+from byol_explore.evaluation.paper import paper_scores, paper_statistics
+from byol_explore.report.headline import headline
+from byol_explore.report.load import load_runs
+from byol_explore.report.model import Bars, Section, Table
+from byol_explore.report.outcomes import outcomes
+from report.synthetic import blocks, make_rows, returns, words, write_run, write_study
+
+
+def section_of(*directories: Path) -> Section:
+    runs = load_runs(directories)
+    return headline(runs, outcomes(runs))
+
+
+def test_the_papers_scores_give_the_papers_statistics(tmp_path: Path) -> None:
+    for variant, method in (("byol-explore", "byol-explore"), ("rnd", "rnd")):
+        for task, score in paper_scores("atari-mixed-baselines")[variant].items():
+            name = f"{task.removeprefix('atari:')}/{variant}-seed0"
+            write_run(tmp_path, name, returns([score, 0.0]), preset="atari-small", method=method, env=task)
+    [table] = blocks(section_of(tmp_path), Table)
+    printed = paper_statistics("atari-mixed-baselines")
+    assert table.columns[3:12] == ["CHNS", "superhuman", "mean", "median", "40%", "30%", "20%", "10%", "5%"]
+    for row in table.rows:
+        assert row[1:3] == [10, 1]
+        assert row[3:12] == pytest.approx([*printed[str(row[0])].values()], abs=0.02)
+
+
+def test_intervals_and_the_probability_to_be_better_are_of_final_scores(tmp_path: Path) -> None:
+    write_run(tmp_path, "byol-explore-seed0", make_rows([0.9, 0.6]))
+    write_run(tmp_path, "byol-explore-seed1", make_rows([0.0, 0.4]))
+    write_run(tmp_path, "rnd-seed0", make_rows([1.0, 0.5]), method="rnd")
+    write_run(tmp_path, "rnd-seed1", make_rows([1.0, 0.4]), method="rnd")
+    section = section_of(tmp_path)
+    [table], [bars] = blocks(section, Table), blocks(section, Bars)
+    assert table.columns[-4:] == ["IQM", "IQM low", "IQM high", "P(better than byol-explore)"]
+    assert table.rows[0][-4:] == pytest.approx([50.0, 40.0, 60.0, None])
+    assert table.rows[1][-1] == pytest.approx((0 + 1 + 0 + 0.5) / 4)
+    assert (bars.variants, bars.values, bars.low) == (["byol-explore", "rnd"], [50.0, 45.0], [40.0, 40.0])
+
+
+def test_success_in_95_of_100_episodes_is_solved(tmp_path: Path) -> None:
+    write_run(tmp_path, rows=make_rows([0.95, 0.1]))
+    [table] = blocks(section_of(tmp_path), Table)
+    assert dict(zip(table.columns, table.rows[0], strict=True)) == {
+        "variant": "byol-explore", "tasks": 1, "seeds": 1, "CHNS": 95.0, "solved": 1, "mean": 95.0,
+        "IQM": 10.0, "IQM low": None, "IQM high": None,
+    }  # fmt: skip
+
+
+def test_the_comparison_and_its_winner_are_said_in_words(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    said = words(section_of(tmp_path))
+    assert said.startswith(
+        "byol-explore has the highest clipped mean score (CHNS), 95.0 of 100, before rnd with 30.0; "
+    )
+    assert "3 variants (byol-explore, rnd, horizon-1) on rooms-6, 1 to 2 seeds each; up to 300 environment" in said
+    assert "5 runs and 9 minutes of training" in said
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    write_run(tmp_path, "byol-explore-seed0", [], finished=False)
+    write_run(tmp_path, "byol-explore-seed1", make_rows([0.5]), finished=False)
+    write_run(tmp_path, "byol-explore-seed2", make_rows([0.9]), stop_at_success=0.9)
+    write_run(tmp_path, "more/rnd-seed0", method="rnd", env="rooms-4")
+    said = words(section_of(tmp_path))
+    assert "Without a log line yet: byol-explore on rooms-6, seed 0." in said
+    assert "Not finished: byol-explore on rooms-6, seed 1 (100 of 300 steps)." in said
+    assert "1 run stopped early at success" in said
+    assert "one seed only, so without bands and intervals: rnd." in said
+    assert "not to be compared as a whole: byol-explore (1 of 2), rnd (1 of 2)" in said
+    assert "highest" not in said
+
+
+def test_before_the_first_line_there_are_only_words(tmp_path: Path) -> None:
+    write_run(tmp_path, rows=[], finished=False)
+    section = section_of(tmp_path)
+    assert len(section.blocks) == 1
+    assert "No score has been logged yet." in words(section)

@@ -1,0 +1,58 @@
+"""Learning curves."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from byol_explore.report.learning import learning
+from byol_explore.report.load import load_runs
+from byol_explore.report.model import Plot
+from report.synthetic import Row, blocks, make_rows, returns, write_run, write_study
+
+
+def test_baselines_and_ablations_have_plots_of_their_own(tmp_path: Path) -> None:
+    plots = {plot.name: plot for plot in blocks(learning(write_study(tmp_path)), Plot)}
+    assert {name: [curve.variant for curve in plot.curves] for name, plot in plots.items()} == {
+        "score-rooms-6-baselines": ["byol-explore", "rnd"],
+        "score-rooms-6-ablations": ["byol-explore", "horizon-1"],
+    }
+    ours = plots["score-rooms-6-baselines"].curves[0]
+    assert ours.mean == pytest.approx([10.0, 60.0, 95.0])
+    assert ours.low == pytest.approx([0.0, 50.0, 90.0])
+    assert plots["score-rooms-6-baselines"].y_range == (0.0, 100.0)
+
+
+def two_tasks(first: float, second: float | None) -> list[Row]:
+    tasks = {"rooms-4": {"success_rate": first}, "rooms-5": None if second is None else {"success_rate": second}}
+    return [{"steps": 100, "tasks": tasks}, {"steps": 200, "tasks": {**tasks, "rooms-5": {"success_rate": 1.0}}}]
+
+
+def test_the_mean_over_tasks_is_of_clipped_scores_where_all_are_known(tmp_path: Path) -> None:
+    write_run(tmp_path, "byol-explore-seed0", two_tasks(0.4, 0.2), env="rooms-4,rooms-5")
+    write_run(tmp_path, "byol-explore-seed1", two_tasks(0.6, None), env="rooms-4,rooms-5")
+    overall = blocks(learning(load_runs([tmp_path])), Plot)[0]
+    assert overall.name == "overall"
+    np.testing.assert_allclose(np.asarray(overall.curves[0].mean, float), [30.0, 75.0])
+
+
+def test_tasks_of_separate_runs_are_averaged_seed_by_seed(tmp_path: Path) -> None:
+    for seed, score in ((0, 7127.7), (1, 1e6)):
+        write_run(tmp_path, f"alien/rnd-seed{seed}", returns([score]), method="rnd", env="atari:alien")
+        write_run(tmp_path, f"rooms/rnd-seed{seed}", make_rows([0.5 + seed / 2]), method="rnd", env="rooms-4")
+    write_run(tmp_path, "rooms/rnd-seed2", make_rows([0.0]), method="rnd", env="rooms-4")
+    [curve] = blocks(learning(load_runs([tmp_path])), Plot)[0].curves
+    assert (curve.low, curve.mean, curve.high) == ([75.0], [87.5], [100.0]), "seed 2 lacks a task: it has no mean yet"
+
+
+def test_where_success_is_not_defined_returns_are_shown_too(tmp_path: Path) -> None:
+    write_run(tmp_path, "a/byol-explore-seed0", returns([1.0, 2.0]), env="gymnasium:Acrobot-v1")
+    write_run(tmp_path, "b/byol-explore-seed0", make_rows([0.0, 0.0]))
+    plots = {plot.name: plot for plot in blocks(learning(load_runs([tmp_path])), Plot)}
+    assert plots["return-gymnasium-acrobot-v1"].curves[0].mean == [1.0, 2.0]
+    assert "return-rooms-6" not in plots
+
+
+def test_a_run_without_a_line_is_no_curve(tmp_path: Path) -> None:
+    write_run(tmp_path, rows=[])
+    assert blocks(learning(load_runs([tmp_path])), Plot) == []

@@ -1,0 +1,62 @@
+"""Scores task by task."""
+
+from pathlib import Path
+
+from byol_explore.evaluation.paper import paper_scores
+from byol_explore.report.load import load_runs
+from byol_explore.report.model import Table
+from byol_explore.report.outcomes import outcomes
+from byol_explore.report.tables import tasks_section
+from report.synthetic import blocks, make_rows, returns, words, write_run, write_study
+
+
+def tables(*directories: Path) -> dict[str, Table]:
+    runs = load_runs(directories)
+    return {table.name: table for table in blocks(tasks_section(runs, outcomes(runs)), Table)}
+
+
+def test_tasks_are_rows_and_variants_are_columns(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    write_run(tmp_path, "other/rnd-seed0", make_rows([0.5, 0.25]), method="rnd", env="rooms-4")
+    found = tables(tmp_path)
+    assert found["best"].columns == ["task", "byol-explore", "rnd", "horizon-1"]
+    assert found["best"].rows == [["rooms-6", 95.0, 30.0, 30.0], ["rooms-4", None, 50.0, None]]
+    assert found["final"].rows[1] == ["rooms-4", None, 25.0, None]
+
+
+def test_every_seed_has_a_row(tmp_path: Path) -> None:
+    write_run(tmp_path, "byol-explore-seed1", make_rows([1.0, 0.5]))
+    write_run(tmp_path, "byol-explore-seed7", make_rows([0.0]))
+    write_run(tmp_path, "byol-explore-seed8", [])
+    table = tables(tmp_path)["by-seed"]
+    assert table.columns[:6] == ["task", "variant", "seed", "steps", "final", "best"]
+    assert [row[:6] for row in table.rows] == [
+        ["rooms-6", "byol-explore", 1, 200, 50.0, 100.0],
+        ["rooms-6", "byol-explore", 7, 100, 0.0, 0.0],
+    ]
+
+
+def test_the_paper_stands_beside_the_same_method_in_the_same_regime(tmp_path: Path) -> None:
+    game = {"preset": "atari-small", "env": "atari:alien"}
+    write_run(tmp_path, "byol-explore-seed0", returns([7127.7]), **game)
+    write_run(tmp_path, "fixed-targets-seed0", returns([0.0]), ablation="fixed-targets", **game)
+    write_run(tmp_path, "rnd-intrinsic-seed0", returns([0.0]), method="rnd", regime="intrinsic", **game)
+    write_run(tmp_path, "rnd-prioritized-seed0", returns([0.0]), method="rnd", ablation="prioritized", **game)
+    write_run(tmp_path, "none-extrinsic-seed0", returns([0.0]), method="none", regime="extrinsic", **game)
+    found = tables(tmp_path)
+    paper = {row[1]: row[3] for row in found["paper"].rows}
+    assert paper == {
+        "byol-explore": paper_scores("atari-mixed-baselines")["byol-explore"]["atari:alien"],
+        "fixed-targets": paper_scores("atari-mixed-ablations")["fixed-targets"]["atari:alien"],
+        "rnd-intrinsic": paper_scores("atari-intrinsic-baselines")["rnd"]["atari:alien"],
+        "none-extrinsic": paper_scores("atari-mixed-baselines")["none"]["atari:alien"],
+    }
+    assert found["paper"].rows[0][4] == 100.0
+    assert found["best"].columns[-2:] == ["random", "human"]
+    assert found["best"].rows[0][-2:] == [227.8, 7127.7]
+
+
+def test_without_scores_there_are_words(tmp_path: Path) -> None:
+    write_run(tmp_path, rows=[])
+    runs = load_runs([tmp_path])
+    assert "No score" in words(tasks_section(runs, outcomes(runs)))
