@@ -59,10 +59,10 @@ class Browser:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
-    def prefer(self, theme: str) -> None:
-        """As the system's setting."""
+    def prefer(self, theme: str, media: str = "screen") -> None:
+        """As the system's setting, on a screen or in print."""
         features = [{"name": "prefers-color-scheme", "value": theme}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
 
     def complaints(self) -> list[str]:
         """What the console says."""

@@ -169,8 +169,12 @@ def test_hovering_a_map_shows_the_value_of_the_cell(page: Browser) -> None:
     assert page.one("#tooltip").text == f"{rounded(value)} visits"
 
 
-def test_the_page_can_be_printed(page: Browser) -> None:
-    assert len(page.driver.print_page()) > 10_000
+def test_paper_is_light_and_every_figure_has_its_legend(page: Browser) -> None:
+    legends = "return getComputedStyle(document.querySelector('#block-rooms-4 .own-legend')).display"
+    page.prefer("dark")
+    assert (is_dark(page), page.run(legends)) == (True, "none")
+    page.prefer("dark", media="print")
+    assert (is_dark(page), page.run(legends)) == (False, "flex")
 
 
 class Watched:

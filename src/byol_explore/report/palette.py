@@ -16,10 +16,10 @@ _COLOURS = (
     ("#1063c5", "#55acf0"),  # blue
     ("#cd4e1c", "#ff7444"),  # orange
     ("#00a171", "#19d897"),  # green
-    ("#73757a", "#d0d2d7"),  # grey
+    ("#73757a", "#8a8d95"),  # grey
     ("#9c2d87", "#d975bb"),  # magenta
     ("#b89000", "#e6b540"),  # amber
-    ("#6aadcc", "#d8f8f4"),  # sky
+    ("#6aadcc", "#a8e6ff"),  # sky
     ("#531aa7", "#957cfc"),  # violet
 )
 _DASHES = ((), (6, 3), (2, 3))  # the colours again, and again
