@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from byol_explore.errors import UserError
-from byol_explore.locking import DirectoryLock
+from byol_explore.locking import DirectoryLock, is_held
 
 
 def test_a_second_holder_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
@@ -38,3 +38,13 @@ def test_a_killed_process_leaves_nothing_locked(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path / "held")
     lock.acquire()
     lock.release()
+
+
+def test_whether_a_directory_is_held_can_be_asked(tmp_path: Path) -> None:
+    assert not is_held(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    lock = DirectoryLock(tmp_path / "run")
+    lock.acquire()
+    assert is_held(tmp_path / "run")
+    lock.release()
+    assert not is_held(tmp_path / "run")

@@ -11,6 +11,7 @@ from byol_explore.interrupts import Interrupts
 COMMANDS = {  # each is `run` in the module of that name in byol_explore.commands
     "train": "train an agent into a run directory",
     "evaluate": "play episodes with a trained agent",
+    "study": "run all runs of a study that are missing",
     "report": "compare runs: a page, figures and tables",
     "watch": "the same page while they train",
     "presets": "list presets and ablations",

@@ -1,0 +1,1 @@
+"""Studies: many runs described by one small file, run and finished by one command."""

@@ -1,0 +1,113 @@
+"""The runs of a study: configuration, place and command of each."""
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from byol_explore.config import Config
+from byol_explore.errors import UserError, unknown
+from byol_explore.presets import PRESETS, make_config
+from byol_explore.study.file import Study, Variant
+from byol_explore.study.settings import apply_settings, setting_options
+
+
+class PlannedRun(NamedTuple):
+    """One run of a study."""
+
+    name: str  # rooms-6/rnd-seed0: where it is in the study's directory
+    variant: str
+    config: Config
+    options: tuple[str, ...]  # behind `byol-explore train`
+
+    def directory(self, study_dir: Path) -> Path:
+        return study_dir / self.name
+
+    def log(self, study_dir: Path) -> Path:
+        """What its processes print."""
+        return study_dir / "logs" / f"{self.name}.log"
+
+    def train_arguments(self, study_dir: Path) -> list[str]:
+        """Behind `byol-explore`; continues the run if it has begun."""
+        directory = self.directory(study_dir)
+        resume = ["--resume"] if (directory / "config.json").exists() else []
+        return ["train", *self.options, "--run-dir", str(directory), *resume, "--quiet"]
+
+
+def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list[PlannedRun]:
+    """All runs, every variant of a seed before the next seed; `only` keeps names with that text in them.
+
+    A UserError for the first run whose configuration is wrong.
+    """
+    if study.preset not in PRESETS:
+        raise _unknown_preset(study)
+    if seeds is not None and seeds < 1:
+        raise UserError(f"--seeds is {seeds}: it must be positive")
+    tasks = [",".join(study.tasks)] if study.multitask else list(study.tasks)
+    runs = [
+        _planned(study, variant, task, seed)
+        for seed in (study.seeds if seeds is None else range(seeds))
+        for task in tasks
+        for variant in study.variants
+    ]
+    chosen = [run for run in runs if only in run.name]
+    if not chosen:
+        raise UserError(f"--only {only!r} fits none of the {len(runs)} runs: they are called like {runs[0].name}")
+    return chosen
+
+
+def folder_name(task: str) -> str:
+    """Of the runs on a task, or on several that are joined by commas."""
+    several = task.count(",")
+    return f"{several + 1}-tasks" if several else task.replace(":", "-").replace("/", "-")
+
+
+def shell_line(words: Sequence[str]) -> str:
+    """A command as one would type it."""
+    return shlex.join(["byol-explore", *words])
+
+
+def check_tasks(study: Study, runs: Sequence[PlannedRun]) -> None:
+    """A UserError for a task, an encoder or an extra that is not there; imports JAX, but trains nothing."""
+    import equinox as eqx
+    import jax
+
+    from byol_explore.envs.registry import make_envs
+    from byol_explore.metrics import check_extras
+    from byol_explore.networks.assembly import make_representation
+
+    different = {(run.config.env, run.config.network, run.config.log): run.config for run in runs}.values()
+    try:
+        envs = {config.env: make_envs(config.env_ids, config.atari) for config in different}
+        for config in different:
+            check_extras(config)
+            eqx.filter_eval_shape(make_representation, config.network, envs[config.env][0].spec, jax.random.key(0))
+    except UserError as error:
+        raise UserError(f"{study.source}: {error}") from None
+
+
+def _planned(study: Study, variant: Variant, task: str, seed: int) -> PlannedRun:
+    settings = {**study.settings, **variant.settings}
+    try:
+        config = make_config(study.preset, variant.ablation, variant.method)
+        given = {"env": task, "seed": seed, "steps": study.steps or config.steps}
+        if variant.regime is not None:
+            given["regime"] = variant.regime
+        config = apply_settings(dataclasses.replace(config, **given), settings).validate()  # pyright: ignore[reportArgumentType]
+    except UserError as error:
+        raise UserError(f"{study.source}: variant {variant.name!r}: {error}") from None
+    ablation = {} if variant.ablation == "none" else {"ablation": variant.ablation}
+    chosen = {"preset": study.preset, "method": variant.method, **ablation, **given}
+    options = [word for name, value in chosen.items() for word in (f"--{name}", str(value))]
+    name = f"{folder_name(task)}/{variant.name}-seed{seed}"
+    return PlannedRun(name, variant.name, config, (*options, *setting_options(settings)))
+
+
+def _unknown_preset(study: Study) -> UserError:
+    if not study.is_shipped:
+        return UserError(f"{study.source}: {unknown('preset', study.preset, list(PRESETS))}")
+    return UserError(
+        f"{study.source} needs the preset {study.preset!r} and its environments, which do not exist in this version "
+        f"yet; the presets that do: {', '.join(PRESETS)}"
+    )

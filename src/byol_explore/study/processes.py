@@ -1,0 +1,65 @@
+"""The processes of a study: each with its share of the cores, its output in a log file, and bound to the study."""
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from byol_explore.envs.atari_settings import available_cores
+
+
+def core_shares(parallel: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
+    """Cores for each of the processes: equal shares, or one that is used by several if there are not enough."""
+    if parallel > len(cores):
+        return [(cores[place % len(cores)],) for place in range(parallel)]
+    bounds = [place * len(cores) // parallel for place in range(parallel + 1)]
+    return [tuple(cores[begin:end]) for begin, end in itertools.pairwise(bounds)]
+
+
+def usable_cores() -> list[int]:
+    """Those that this process may use, by number."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(available_cores()))
+
+
+class Child:
+    """A running process. The pipe to its standard input closes with the study, however that ends."""
+
+    def __init__(self, words: Sequence[str], log: Path, title: str, cores: Sequence[int]) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        threads = {name: str(len(cores)) for name in ("NPROC", "OMP_NUM_THREADS")}  # the first is XLA's
+        self._log = log
+        with log.open("ab") as file:
+            file.write(f"$ {title}\n".encode())
+            file.flush()
+            self._begin = file.tell()
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=file, stderr=file, env={**threads, **os.environ},
+                start_new_session=True,  # Ctrl-C reaches the study alone, which passes it on once
+            )  # fmt: skip
+        if hasattr(os, "sched_setaffinity"):
+            with contextlib.suppress(OSError):  # it has ended already
+                os.sched_setaffinity(self._process.pid, cores)
+
+    def exit_code(self) -> int | None:
+        """None while it runs; -n after signal n."""
+        return self._process.poll()
+
+    def ask_to_stop(self) -> None:
+        """It saves and ends."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """At once, with all processes of its own."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def last_words(self) -> str:
+        """The last line that it printed."""
+        with self._log.open("rb") as file:
+            file.seek(self._begin)
+            lines = file.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "").removeprefix("error: ")

@@ -1,0 +1,188 @@
+"""Running a study: what is missing, a few runs at a time, each in a process of its own."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from byol_explore.checkpoint import write_atomically
+from byol_explore.errors import UserError
+from byol_explore.interrupts import Interrupts
+from byol_explore.locking import DirectoryLock, is_held
+from byol_explore.study.display import NullStudyDisplay, StudyDisplay, StudyProgress
+from byol_explore.study.eta import seconds_left
+from byol_explore.study.file import Study, difference, parse_study
+from byol_explore.study.plan import PlannedRun, plan_runs, shell_line
+from byol_explore.study.processes import Child, core_shares, usable_cores
+from byol_explore.study.state import RunState, look, read_failures, write_state
+
+_POLL = 0.2  # seconds between looks at the processes
+_LOOK = 1.0  # seconds between looks at what they write
+
+MakeCommand = Callable[[PlannedRun, Path], list[str]]
+
+
+def train_command(run: PlannedRun, study_dir: Path) -> list[str]:
+    """A process that trains, and ends when the study does."""
+    return [sys.executable, "-m", "byol_explore.study.attached", *run.train_arguments(study_dir)]
+
+
+def run_study(
+    study: Study, directory: Path | str, *, parallel: int = 1, seeds: int | None = None, only: str = "",
+    display: StudyDisplay | None = None, make_command: MakeCommand = train_command,
+) -> dict[str, RunState]:  # fmt: skip
+    """Run what is missing; the state of every chosen run, some of which may have failed.
+
+    After Ctrl-C and SIGTERM the runs save and stop first; then Interrupts.Stopped is raised.
+    """
+    directory, display = Path(directory), display or NullStudyDisplay()
+    if parallel < 1:
+        raise UserError(f"--parallel is {parallel}: it must be positive")
+    chosen = plan_runs(study, seeds=seeds, only=only)
+    check_study_dir(directory, study)
+    lock = DirectoryLock(directory, doing="running a study", option="--dir")
+    lock.acquire()
+    try:
+        if not (directory / "study.toml").exists():
+            write_atomically(directory / "study.toml", study.text)
+        return _Runner(study, directory, chosen, parallel, display, make_command).go()
+    finally:
+        lock.release()
+        display.close()
+
+
+def check_study_dir(directory: Path, study: Study) -> None:
+    """A UserError unless the directory is missing, empty, or holds this study."""
+    path = directory / "study.toml"
+    if path.exists():
+        if different := difference(parse_study(path.read_text(), str(path)), study):
+            raise UserError(f"{directory} holds another study: {different}; choose another --dir")
+    elif directory.exists() and not directory.is_dir():
+        raise UserError(f"{directory} is a file: choose another --dir")
+    elif directory.exists() and any(directory.iterdir()):
+        raise UserError(f"{directory} is not empty and holds no study: choose another --dir")
+
+
+class _Place(NamedTuple):
+    """Where a run goes on."""
+
+    run: PlannedRun
+    child: Child
+
+
+class _Runner:
+    """From what is missing to what is done."""
+
+    def __init__(
+        self, study: Study, directory: Path, chosen: Sequence[PlannedRun], parallel: int, display: StudyDisplay,
+        make_command: MakeCommand,
+    ) -> None:  # fmt: skip
+        self.study, self.directory, self.display, self.make_command = study, directory, display, make_command
+        everything = {run.name: run for run in (*plan_runs(study), *chosen)}
+        self.states = {name: look(run, directory) for name, run in everything.items()}
+        self.chosen = [run.name for run in chosen]
+        self.waiting = [run for run in chosen if self.states[run.name].state != "done"]
+        for name, failure in read_failures(directory / "study.json").items():
+            if name not in self.chosen and name in self.states and self.states[name].state != "done":
+                self.states[name] = failure
+        self.shares = core_shares(parallel, usable_cores())
+        self.places: dict[int, _Place] = {}
+        self.written: Mapping[str, RunState] = {}
+        self.said_waiting = False
+        self.next_look = 0.0
+
+    def go(self) -> dict[str, RunState]:
+        """Until nothing is missing that can be run, or somebody interrupts."""
+        stopping = False
+        with Interrupts() as interrupts:
+            try:
+                while self.places or (self.waiting and not stopping):
+                    if interrupts.received is None:
+                        self._fill_places()
+                    elif not stopping:
+                        stopping = True
+                        self._ask_to_stop()
+                    time.sleep(_POLL)
+                    self._collect(stopping=stopping)
+                    self._show()
+            finally:
+                self._kill_the_rest()
+                self._show(now=True)
+        if interrupts.received is not None:
+            raise Interrupts.Stopped(interrupts.received)
+        return {name: self.states[name] for name in self.chosen}
+
+    def _fill_places(self) -> None:
+        """Start runs on free places, but none that another process is still at work on."""
+        for place in range(len(self.shares)):
+            if place in self.places:
+                continue
+            free = (run for run in self.waiting if not is_held(run.directory(self.directory)))
+            run = next(free, None)
+            if run is None:
+                break
+            self.waiting.remove(run)
+            self._start(place, run)
+        if self.waiting and not self.places and not self.said_waiting:
+            self.said_waiting = True
+            self.display.say(f"waiting for other processes that train in {self.waiting[0].directory(self.directory)}")
+
+    def _start(self, place: int, run: PlannedRun) -> None:
+        state, title = self.states[run.name], shell_line(run.train_arguments(self.directory))
+        child = Child(self.make_command(run, self.directory), run.log(self.directory), title, self.shares[place])
+        self.places[place] = _Place(run, child)
+        self.states[run.name] = state._replace(state="running", exit_code=None, message=None)
+        self.display.say(f"{run.name}: " + (f"continues after {state.steps:,} steps" if state.steps else "started"))
+
+    def _ask_to_stop(self) -> None:
+        for place in self.places.values():
+            place.child.ask_to_stop()
+
+    def _collect(self, *, stopping: bool) -> None:
+        """Note how runs have ended."""
+        for number, (run, child) in list(self.places.items()):
+            code = child.exit_code()
+            if code is None:
+                continue
+            del self.places[number]
+            state = look(run, self.directory)._replace(exit_code=code)
+            if state.state == "done":
+                success = "-" if state.success_rate is None else f"{state.success_rate:.2f}"
+                self.display.say(f"{run.name}: done, {state.steps:,} steps in {state.seconds:.0f} s, success {success}")
+            elif not stopping:
+                words = child.last_words() or ("ended before its last step" if code == 0 else "printed nothing")
+                state = state._replace(state="failed", message=words)
+                self.display.say(f"{run.name}: failed ({how_it_ended(code)}): {words}")
+            self.states[run.name] = state
+            self.next_look = 0.0
+
+    def _kill_the_rest(self) -> None:
+        """After an error, or when somebody is in a hurry: what was saved last is kept."""
+        for run, child in self.places.values():
+            child.kill()
+            self.states[run.name] = look(run, self.directory)
+        self.places.clear()
+
+    def _show(self, *, now: bool = False) -> None:
+        """Look at what the runs have written; tell the display and, when something has changed, study.json."""
+        if not now and time.monotonic() < self.next_look:
+            return
+        self.next_look = time.monotonic() + _LOOK
+        for run, _ in self.places.values():
+            self.states[run.name] = look(run, self.directory)._replace(state="running")
+        chosen = [self.states[name] for name in self.chosen]
+        eta = seconds_left(chosen, len(self.shares))
+        if self.states != self.written:
+            write_state(self.directory / "study.json", self.study.name, self.states, eta)
+            self.written = dict(self.states)
+        total = sum(state.total_steps for state in chosen)
+        share = sum(state.share * state.total_steps for state in chosen) / total
+        running = {run.name: self.states[run.name] for run, _ in self.places.values()}
+        done = sum(state.state == "done" for state in chosen)
+        self.display.update(StudyProgress(done, len(chosen), share, eta, running))
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code in words."""
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"

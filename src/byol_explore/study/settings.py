@@ -1,0 +1,82 @@
+"""Settings of a study: configuration fields by their dotted names."""
+
+import dataclasses
+import types
+from typing import Any, get_args, get_origin, get_type_hints
+
+from byol_explore.config import Config
+from byol_explore.errors import UserError, unknown
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text",
+          tuple: "a list of whole numbers"}  # fmt: skip
+
+
+def setting_kinds(kind: type = Config, prefix: str = "") -> dict[str, Any]:
+    """The type of every field, by dotted name."""
+    kinds: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        if dataclasses.is_dataclass(hint):
+            kinds.update(setting_kinds(hint, f"{prefix}{name}."))  # pyright: ignore[reportArgumentType]
+        else:
+            kinds[prefix + name] = hint
+    return kinds
+
+
+def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Tables inside tables as dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        flat.update(flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value})
+    return flat
+
+
+def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """The values as the configuration holds them; a UserError for a wrong name or type."""
+    kinds = setting_kinds()
+    checked: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name not in kinds:
+            section = name.rpartition(".")[0] + "."
+            neighbours = [each for each in kinds if each.startswith(section)]
+            raise unknown("setting", name, neighbours or list(kinds))
+        checked[name] = _as_kind(name, value, kinds[name])
+    return checked
+
+
+def apply_settings(config: Config, settings: dict[str, Any]) -> Config:
+    """The configuration with these fields changed."""
+    for name, value in settings.items():
+        section, _, field = name.rpartition(".")
+        if section:
+            part = dataclasses.replace(getattr(config, section), **{field: value})
+            config = dataclasses.replace(config, **{section: part})  # pyright: ignore[reportArgumentType]
+        else:
+            config = dataclasses.replace(config, **{field: value})
+    return config
+
+
+def setting_options(settings: dict[str, Any]) -> list[str]:
+    """The same for the command line of `byol-explore train`."""
+    kinds = setting_kinds()
+    words: list[str] = []
+    for name, value in settings.items():
+        section, dot, field = name.replace("_", "-").rpartition(".")
+        if kinds[name] is bool:
+            words.append(f"--{section}{dot}{field}" if value else f"--{section}{dot}no-{field}")
+        else:
+            words += [f"--{section}{dot}{field}", *map(str, value if isinstance(value, tuple) else [value])]
+    return words
+
+
+def _as_kind(name: str, value: Any, kind: Any) -> Any:
+    choices = (
+        [each for each in get_args(kind) if each is not type(None)] if isinstance(kind, types.UnionType) else [kind]
+    )
+    kind = get_origin(choices[0]) or choices[0]
+    if kind is float and type(value) in (int, float):
+        return float(value)
+    if kind is tuple and isinstance(value, list) and all(type(each) is int for each in value):
+        return tuple(value)
+    if type(value) is not kind:
+        raise UserError(f"setting {name} is {value!r}: it must be {_WORDS[kind]}")
+    return value

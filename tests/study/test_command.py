@@ -1,0 +1,175 @@
+"""`byol-explore study`: what it prints, what it refuses, how it exits; and a study from end to end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import runs  # noqa: F401  (a cache of compiled programs that is not the user's)
+from byol_explore.cli import main
+from byol_explore.interrupts import Interrupts
+from byol_explore.locking import is_held
+from byol_explore.study import runner
+from byol_explore.study.file import read_study, shipped_studies
+from byol_explore.study.plan import plan_runs
+from byol_explore.study.state import RunState
+from study.helpers import finish
+
+SMALL = """
+name = "small"
+tasks = ["probe:memory"]
+seeds = 1
+steps = 96
+methods = ["none", "rnd"]
+"""
+TINY = """
+name = "tiny"
+tasks = ["probe:memory"]
+seeds = 1
+steps = 96_000
+methods = ["none"]
+[settings]
+stop_at_success = 0.0
+network = { belief_size = 4, embedding_size = 4, encoder_hidden = [4], policy_hidden = [4], value_hidden = [4] }
+runtime = { num_envs = 8, batch_size = 4, sequence_length = 4, rollouts_per_dispatch = 2 }
+curiosity.horizon = 2
+log = { log_every = 480, checkpoint_every = 48_000, window = 10 }
+"""
+
+
+@pytest.fixture
+def call(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the command in a directory that has small.toml in it: exit code, and what was printed where."""
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text(SMALL)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = main(["study", *words])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def test_the_help_teaches(call: Call) -> None:
+    code, out, err = call("--help")
+    assert (code, err) == (0, "")
+    for part in ("byol-explore study laptop --parallel 2", "--only", "--seeds", "--dry-run", "--dir", "--list"):
+        assert part in out
+
+
+def test_shipped_studies_are_listed(call: Call) -> None:
+    code, out, _ = call("--list")
+    assert code == 0
+    assert all(f" {name} " in out for name in shipped_studies())
+
+
+def test_a_dry_run_prints_commands_and_does_nothing(call: Call) -> None:
+    code, out, err = call("small.toml", "--dry-run", "--seeds", "2", "--only", "rnd")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        f"byol-explore train --preset grid --method rnd --env probe:memory --seed {seed} --steps 96 "
+        f"--run-dir studies/small/probe-memory/rnd-seed{seed} --quiet"
+        for seed in (0, 1)
+    ]
+    assert not Path("studies").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ("", ["name a study: atari-hard10, ", "laptop"]),
+        ("desktop", ["unknown study 'desktop'", "laptop", "path of a TOML file"]),
+        ("hard-eight", ["'hard-eight' needs the preset 'hard-eight'", "do not exist in this version yet"]),
+        ("small.toml --parallel 0", ["--parallel is 0"]),
+        ("small.toml --seeds -1", ["--seeds is -1"]),
+        ("small.toml --only icm", ["--only 'icm' fits none of the 2 runs"]),
+        ("small.toml --dir small.toml", ["small.toml is a file"]),
+        ("small.toml --dir .", ["is not empty and holds no study"]),
+        ("small.toml --horizon 3", ["--horizon"]),
+        ("wrong.toml", ["wrong.toml: unknown environment 'probe:maze'"]),
+    ],
+)
+def test_a_mistake_gets_one_line_and_nothing_is_run(call: Call, words: str, parts: list[str]) -> None:
+    Path("wrong.toml").write_text(SMALL.replace("memory", "maze"))
+    code, _, err = call(*words.split())
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("error: ")
+    for part in parts:
+        assert part in err
+    assert {path.name for path in Path().iterdir()} == {"small.toml", "wrong.toml"}
+
+
+def test_a_complete_study_says_so(call: Call) -> None:
+    for run in plan_runs(read_study("small.toml")):
+        finish(run, Path("place"))
+    Path("place/study.toml").write_text(SMALL)
+    code, out, err = call("small.toml", "--dir", "place")
+    assert (code, out, err) == (0, "complete: 2 of 2 runs are done; see place\n", "")
+
+
+def test_failures_are_told_at_the_end(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = {"probe-memory/none-seed0": RunState("done", 96, 96, 1.0),
+              "probe-memory/rnd-seed0": RunState("failed", 0, 96, 0.0, exit_code=3, message="it broke")}  # fmt: skip
+    monkeypatch.setattr(runner, "run_study", lambda *_, **__: states)
+    code, out, err = call("small.toml", "--parallel", "3")
+    assert (code, err) == (1, "")
+    assert out.splitlines() == [
+        "small: 2 of 2 runs are missing; 3 at a time in studies/small",
+        "failed: probe-memory/rnd-seed0 (exit code 3): it broke",
+        "1 of 2 runs failed; try them again with: byol-explore study small.toml --dir studies/small --parallel 3",
+    ]
+
+
+def test_an_interrupted_study_says_how_to_continue(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise Interrupts.Stopped(signal.SIGINT)
+
+    monkeypatch.setattr(runner, "run_study", stop)
+    code, out, _ = call("small.toml", "--seeds", "2", "--only", "rnd")
+    assert code == 130
+    assert out.endswith(
+        "stopped; continue with: byol-explore study small.toml --dir studies/small --parallel 1 --seeds 2 --only rnd\n"
+    )
+
+
+def test_a_study_that_is_killed_leaves_no_run_behind_and_goes_on_later(tmp_path: Path) -> None:
+    """With real training: kill -9, then to the end."""
+    (tmp_path / "tiny.toml").write_text(TINY)
+    environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    words = ["-m", "byol_explore.cli", "study", str(tmp_path / "tiny.toml"), "--dir", str(tmp_path / "s")]
+    run_dir = tmp_path / "s" / "probe-memory" / "none-seed0"
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, *words], env=environment, stdout=subprocess.PIPE, text=True)
+
+    def wait_until(what: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 240
+        while not what():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    with start() as study:
+        wait_until((run_dir / "metrics.jsonl").exists)
+        study.kill()
+    wait_until(lambda: not is_held(run_dir))
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert summary["interrupted"]
+    assert 0 < summary["steps"] < 96_000
+
+    with start() as study:
+        out, _ = study.communicate(timeout=240)
+    assert study.returncode == 0
+    assert f"probe-memory/none-seed0: continues after {summary['steps']:,} steps\n" in out
+    assert out.endswith(f"complete: 1 of 1 runs are done; see {tmp_path / 's'}\n")
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert (summary["interrupted"], summary["steps"]) == (False, 96_000)

@@ -1,0 +1,145 @@
+"""From a study to its runs and their commands."""
+
+from pathlib import Path
+
+import pytest
+
+from byol_explore.commands.train import parse_train
+from byol_explore.envs.atari_games import HARD_GAMES
+from byol_explore.errors import UserError
+from byol_explore.study.file import parse_study, read_study
+from byol_explore.study.plan import PlannedRun, check_tasks, folder_name, plan_runs, shell_line
+from byol_explore.training import load_config
+from study.helpers import study_of, study_with, write_json
+
+PLACE = Path("place")
+
+
+def asked_for(run: PlannedRun) -> object:
+    """The configuration that the command line makes of a run's options."""
+    return parse_train(run.train_arguments(PLACE)[1:], load_config).config
+
+
+def test_every_task_variant_and_seed_is_a_run() -> None:
+    runs = plan_runs(study_of("methods = ['rnd', 'none']", tasks="['rooms-4', 'atari:hero']", seeds="[5, 7]"))
+    tasks = ("rooms-4", "atari-hero")
+    expected = [f"{task}/{v}-seed{seed}" for seed in (5, 7) for task in tasks for v in ("rnd", "none")]
+    assert [run.name for run in runs] == expected
+    assert [run.config.env for run in runs[:4]] == ["rooms-4", "rooms-4", "atari:hero", "atari:hero"]
+    assert {run.config.steps for run in runs} == {96}
+
+
+def test_all_tasks_can_be_one_run() -> None:
+    [run] = plan_runs(study_of("multitask = true", tasks="['rooms-4', 'rooms-6']"))
+    assert (run.name, run.config.env) == ("2-tasks/byol-explore-seed0", "rooms-4,rooms-6")
+
+
+def test_runs_can_be_chosen() -> None:
+    study = study_with("a", "b", seeds="2")
+    assert [run.name for run in plan_runs(study, only="b-")] == ["probe-memory/b-seed0", "probe-memory/b-seed1"]
+    assert [run.config.seed for run in plan_runs(study, seeds=3, only="/a")] == [0, 1, 2]
+    with pytest.raises(UserError, match="--only 'c-seed' fits none of the 4 runs: they are called like probe-memory/a"):
+        plan_runs(study, only="c-seed")
+    with pytest.raises(UserError, match="--seeds is 0"):
+        plan_runs(study, seeds=0)
+
+
+def test_a_variants_settings_come_before_the_studys() -> None:
+    settings = "settings = { curiosity.horizon = 2, agent.gamma = 0.9 }"
+    [run] = plan_runs(
+        study_of("settings.agent.gamma = 0.5\nsettings.agent.top_fraction = 0.25", "[[variants]]", settings)
+    )
+    assert (run.config.curiosity.horizon, run.config.agent.gamma, run.config.agent.top_fraction) == (2, 0.9, 0.25)
+
+
+def test_the_command_line_understands_a_run_as_planned() -> None:
+    study = parse_study(
+        "name = 'x'\ntasks = ['rooms-4']\nseeds = [3]\n[settings]\nnetwork.value_hidden = [4, 5]\n"
+        "log.tensorboard = true\noptimizer.learning_rate = 1e-5\n"
+        "[[variants]]\nmethod = 'rnd'\nregime = 'intrinsic'\n"
+        "settings = { curiosity.share = false, curiosity.prioritize = true }\n"
+        "[[variants]]\nablation = 'horizon-1'",
+        "x.toml",
+    )
+    runs = plan_runs(study)
+    assert [asked_for(run) for run in runs] == [run.config for run in runs]
+    assert [run.name for run in runs] == ["rooms-4/rnd-intrinsic-seed3", "rooms-4/byol-explore-horizon-1-seed3"]
+
+
+def test_a_run_that_has_begun_is_resumed(tmp_path: Path) -> None:
+    [run] = plan_runs(study_of())
+    assert "--resume" not in run.train_arguments(tmp_path)
+    write_json(run.directory(tmp_path) / "config.json", {})
+    assert run.train_arguments(tmp_path)[-2:] == ["--resume", "--quiet"]
+
+
+def test_a_command_can_be_typed() -> None:
+    assert shell_line(["train", "--run-dir", "my place"]) == "byol-explore train --run-dir 'my place'"
+
+
+def test_folders_have_plain_names() -> None:
+    assert folder_name("gymnasium:a/B-v1") == "gymnasium-a-B-v1"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("preset = 'big'", "small.toml: unknown preset 'big'; choose from: grid, atari"),
+        ("[[variants]]\nmethod = 'vae'", "variant 'vae': unknown method 'vae'; choose from: byol-explore"),
+        ("[[variants]]\nregime = 'both'", "variant 'byol-explore-both': unknown regime 'both'; choose from: mixed"),
+        ("[[variants]]\nmethod = 'rnd'\nablation = 'horizon-1'", "variant 'rnd-horizon-1': ablation 'horizon-1'"),
+        ("[[variants]]\nsettings = { agent.gamma = 1.0 }", "variant 'byol-explore': agent.gamma is 1.0"),
+        ("[[variants]]\nname = 'x'\nablation = 'horizon-1'\nsettings = { curiosity.horizon = 2 }",
+         "variant 'x': ablation 'horizon-1' is named but"),
+    ],
+)  # fmt: skip
+def test_a_run_that_cannot_be_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        plan_runs(study_of(text))
+    assert str(error.value).startswith("small.toml: ")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "setting", "message"),
+    [
+        ("['rooms-x']", "agent.gamma = 0.5", "small.toml: unknown environment 'rooms-x'"),
+        ("['probe:memory']", "network.core = 'rnn'", "small.toml: unknown core 'rnn'; choose from: gru, lstm"),
+        ("['probe:memory']", "network.encoder = 'atari'", "network.encoder 'atari' does not fit"),
+    ],
+)
+def test_what_only_environments_know_is_checked_too(tasks: str, setting: str, message: str) -> None:
+    study = study_of(f"[[variants]]\nsettings = {{ {setting} }}", tasks=tasks)
+    with pytest.raises(UserError, match=message):
+        check_tasks(study, plan_runs(study))
+
+
+# What comes with the package
+
+
+@pytest.mark.parametrize("name", ["laptop", "rooms", "horizon-sweep", "ema-sweep", "prioritized-baselines"])
+def test_studies_for_a_laptop_can_be_run(name: str) -> None:
+    study = read_study(name)
+    runs = plan_runs(study)
+    check_tasks(study, runs)
+    assert asked_for(runs[-1]) == runs[-1].config
+    assert all(run.config.stop_at_success == 0 for run in runs)
+
+
+def test_the_atari_study_is_the_papers() -> None:
+    runs = plan_runs(read_study("atari-hard10"))
+    assert {run.config.env for run in runs} == {f"atari:{game}" for game in HARD_GAMES}
+    assert len(runs) == 10 * 9 * 3
+    [big] = plan_runs(read_study("atari-hard10"), seeds=1, only="montezuma_revenge/big")
+    assert (big.config.curiosity.horizon, big.config.runtime.sequence_length) == (1, 128)
+    assert asked_for(big) == big.config
+
+
+def test_horizons_and_decays_are_swept() -> None:
+    horizons = [run.config.curiosity.horizon for run in plan_runs(read_study("horizon-sweep"), seeds=1)]
+    decays = [run.config.curiosity.target_decay for run in plan_runs(read_study("ema-sweep"), seeds=1)]
+    assert (horizons, decays) == ([1, 2, 4, 8, 16], [0.0, 0.9, 0.99, 0.999, 1.0])
+
+
+def test_a_study_of_a_later_version_says_so() -> None:
+    with pytest.raises(UserError, match="study 'hard-eight' needs the preset 'hard-eight' and its environments, which"):
+        plan_runs(read_study("hard-eight"))
