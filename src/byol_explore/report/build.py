@@ -12,7 +12,8 @@ from byol_explore.report.load import Runs, load_runs
 from byol_explore.report.model import Report
 from byol_explore.report.outcomes import outcomes
 from byol_explore.report.places import places
-from byol_explore.report.reproduce import reproduce, study_name
+from byol_explore.report.reproduce import reproduce
+from byol_explore.report.study_file import study_facts
 from byol_explore.report.tables import tasks_section
 from byol_explore.report.words import listed
 
@@ -26,7 +27,7 @@ def build_report(directories: Sequence[Path | str]) -> Report:
         learning(runs),
         tasks_section(runs, found),
         curiosity(runs),
-        places(runs),
+        places(runs, found),
         films(runs),
         differences(runs),
         reproduce(runs),
@@ -36,6 +37,5 @@ def build_report(directories: Sequence[Path | str]) -> Report:
 
 def _title(runs: Runs) -> str:
     """The name of a study, or the tasks."""
-    if (runs.roots[0] / "study.toml").is_file():
-        return study_name(runs.roots[0])
-    return listed(runs.tasks, most=3)
+    facts = study_facts(runs.roots[0])
+    return listed(runs.tasks, most=3) if facts is None else facts.name

@@ -10,7 +10,7 @@ BUDGET = 6_000_000  # bytes of all films
 def films(runs: Runs) -> Section:
     """Of each variant's first filmed seed, the main variant first, until the budget is used up."""
     wanted = [(runs.main, task) for task in runs.tasks]
-    wanted += [(variant, task) for task in runs.tasks for variant in runs.variants if variant != runs.main]
+    wanted += [(variant, task) for task in runs.tasks for variant in runs.variants[1:]]
     left, shown, left_out = BUDGET, [], []
     for variant, task in wanted:
         pictures = next((films for run in runs.of(variant, task) if (films := _films(run, task))), [])

@@ -10,6 +10,7 @@ import numpy as np
 from byol_explore.report.learning import STEPS
 from byol_explore.report.load import Run, Runs
 from byol_explore.report.model import Block, HeatMap, Picture, Plot, Section, Text
+from byol_explore.report.outcomes import Outcomes, normalized
 from byol_explore.report.series import column, make_curves
 from byol_explore.report.words import amount, listed, slug
 
@@ -19,15 +20,15 @@ MOST_PYRAMIDS = 4
 Grid = list[list[float | None]]
 
 
-def places(runs: Runs) -> Section:
-    """Maps of the main variant on every task, then of others on the first tasks, as many as there is room for."""
-    blocks = [*_maps(runs), *_rooms(runs)]
+def places(runs: Runs, found: Outcomes) -> Section:
+    """Maps of the main variant on every task, then of others where variants differ most, as long as there is room."""
+    blocks = [*_maps(runs, found), *_rooms(runs)]
     return Section("places", "Where the agent was curious", blocks or [Text(["No run has left a map of its world."])])
 
 
-def _maps(runs: Runs) -> list[Block]:
+def _maps(runs: Runs, found: Outcomes) -> list[Block]:
     wanted = [(runs.main, task) for task in runs.tasks]
-    wanted += [(variant, task) for task in runs.tasks for variant in runs.variants if variant != runs.main]
+    wanted += [(variant, task) for task in _most_telling(runs, found) for variant in runs.variants[1:]]
     shown: list[Block] = []
     left_out: list[str] = []
     for variant, task in wanted:
@@ -47,6 +48,16 @@ def _maps(runs: Runs) -> list[Block]:
     if left_out:
         words.append(f"Not shown, to keep this short: {listed(left_out)}.")
     return [Text(words), *shown]
+
+
+def _most_telling(runs: Runs, found: Outcomes) -> list[str]:
+    """Tasks with the widest gap between the best and the worst variant first."""
+
+    def gap(task: str) -> float:
+        scores = [normalized(task, entry.best_mean) for (_, name), entry in found.items() if name == task]
+        return max(scores) - min(scores) if scores else 0.0
+
+    return sorted(runs.tasks, key=gap, reverse=True)
 
 
 def _map_pair(run: Run, task: str) -> list[HeatMap]:

@@ -1,7 +1,6 @@
 """How to get the same runs again, and where their files are."""
 
 import shlex
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from byol_explore.report.differences import shown_setting
 from byol_explore.report.load import Run, Runs, flatten
 from byol_explore.report.model import Cell, Section, Table, Text
 from byol_explore.report.series import plain
+from byol_explore.report.study_file import study_facts
 from byol_explore.report.words import shown_path
 
 _NAMED = ("preset", "env", "method", "ablation", "regime", "seed")  # options that come first
@@ -22,10 +22,10 @@ _DEFAULTS = flatten(to_dict(Config()))
 
 def reproduce(runs: Runs) -> Section:
     """Commands and a table of all runs."""
-    studies = [root for root in runs.roots if (root / "study.toml").is_file()]
+    studies = {root: facts for root in runs.roots if (facts := study_facts(root)) is not None}
     paragraphs = []
-    for root in studies:
-        paragraphs += [f"The study {study_name(root)!r} is run, or gone on with, by", f"    {_study_command(root)}"]
+    for root, facts in studies.items():
+        paragraphs += [f"The study {facts.name!r} is run, or gone on with, by", f"    {_study_command(root)}"]
     commands = _train_commands([run for run in runs.runs if run.root not in studies])
     if commands:
         paragraphs += ["Every variant by itself, once for each seed:", *(f"    {command}" for command in commands)]
@@ -35,14 +35,6 @@ def reproduce(runs: Runs) -> Section:
         "beside it."
     )
     return Section("reproduce", "Reproduce", [Text(paragraphs), _run_table(runs)])
-
-
-def study_name(root: Path) -> str:
-    """As the study calls itself."""
-    try:
-        return str(tomllib.loads((root / "study.toml").read_text())["name"])
-    except (OSError, ValueError, KeyError):
-        return root.resolve().name
 
 
 def _study_command(root: Path) -> str:

@@ -41,16 +41,20 @@ def _matrix(runs: Runs, found: Outcomes, *, best: bool) -> Table:
 
 
 def _by_seed(runs: Runs, found: Outcomes) -> Table:
-    columns = ["task", "variant", "seed", "steps", "final", "best", "final (%)", "best (%)", "return at the end"]
+    human = any(map(has_human, runs.tasks))
+    percent = ["final (%)", "best (%)"] if human else []
+    columns = ["task", "variant", "seed", "steps", "final", "best", *percent, "return at the end"]
     rows: list[list[Cell]] = []
     for (variant, task), entry in found.items():
         for run in runs.of(variant, task):
             if run.seed in entry.final:
                 final, best = entry.final[run.seed], entry.best[run.seed]
-                percents = [normalized(task, final), normalized(task, best)]
+                percents = [normalized(task, final), normalized(task, best)] if human else []
                 rows.append([task, variant, run.seed, run.last_step, final, best, *percents, _last_return(run, task)])
     rows.sort(key=lambda row: runs.tasks.index(str(row[0])))
-    return Table("by-seed", "Every seed", columns, rows, "Percent are normalised scores.")
+    return Table(
+        "by-seed", "Every seed", columns, rows, "Percent are normalised scores." if human else "Success in percent."
+    )
 
 
 def _last_return(run: Run, task: str) -> Cell:
