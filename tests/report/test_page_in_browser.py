@@ -211,11 +211,11 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 def test_a_watched_page_keeps_up_and_keeps_what_the_reader_chose(browser: Browser, watched: Watched) -> None:
     browser.resize(1200)
+    browser.prefer("light")
     browser.open(watched.url)
     browser.wait(lambda: browser.all('[data-curve="rnd"]'))
     browser.one('#legend [data-variant="none"]').click()
-    if not is_dark(browser):
-        browser.one("#theme").click()
+    browser.one("#theme").click()
     browser.run("window.scrollTo(0, 300)")
     version = browser.run("return document.documentElement.dataset.version")
     watched.log(400, 0.875)

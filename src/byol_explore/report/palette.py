@@ -16,7 +16,7 @@ _COLOURS = (
     ("#1063c5", "#55acf0"),  # blue
     ("#cd4e1c", "#ff7444"),  # orange
     ("#00a171", "#19d897"),  # green
-    ("#73757a", "#8a8d95"),  # grey
+    ("#73757a", "#7f828a"),  # grey
     ("#9c2d87", "#d975bb"),  # magenta
     ("#b89000", "#e6b540"),  # amber
     ("#6aadcc", "#a8e6ff"),  # sky
