@@ -7,13 +7,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: train test test-slow lint types benchmark benchmark-encoder clean
+.PHONY: train test browser test-slow lint types benchmark benchmark-encoder clean
 
 train: .venv/installed
 	$(BIN)/byol-explore train $(ARGS)
 
-test: .venv/installed-test lint types
+test: .venv/installed-test lint types browser
 	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)
+
+# The page of a report is tested in a browser, from Debian's packages where they can be had; elsewhere those tests skip.
+browser:
+	@tests/report/install_browser
 
 test-slow: .venv/installed-test
 	$(BIN)/python -m pytest -m slow $(ARGS)

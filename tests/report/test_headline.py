@@ -24,10 +24,11 @@ def test_the_papers_scores_give_the_papers_statistics(tmp_path: Path) -> None:
             write_run(tmp_path, name, returns([score, 0.0]), preset="atari-small", method=method, env=task)
     [table] = blocks(section_of(tmp_path), Table)
     printed = paper_statistics("atari-mixed-baselines")
-    assert table.columns[3:12] == ["CHNS", "superhuman", "mean", "median", "40%", "30%", "20%", "10%", "5%"]
+    names = ("CHNS", "superhuman", "mean", "median", "40%", "30%", "20%", "10%", "5%")
+    places = [table.columns.index(name) for name in names]
     for row in table.rows:
         assert row[1:3] == [10, 1]
-        assert row[3:12] == pytest.approx([*printed[str(row[0])].values()], abs=0.02)
+        assert [row[place] for place in places] == pytest.approx([*printed[str(row[0])].values()], abs=0.02)
 
 
 def test_intervals_and_the_probability_to_be_better_are_of_final_scores(tmp_path: Path) -> None:
@@ -37,9 +38,9 @@ def test_intervals_and_the_probability_to_be_better_are_of_final_scores(tmp_path
     write_run(tmp_path, "rnd-seed1", make_rows([1.0, 0.4]), method="rnd")
     section = section_of(tmp_path)
     [table], [bars] = blocks(section, Table), blocks(section, Bars)
-    assert table.columns[-4:] == ["IQM", "IQM low", "IQM high", "P(better than byol-explore)"]
-    assert table.rows[0][-4:] == pytest.approx([50.0, 40.0, 60.0, None])
-    assert table.rows[1][-1] == pytest.approx((0 + 1 + 0 + 0.5) / 4)
+    assert table.columns[5:9] == ["IQM", "IQM low", "IQM high", "P(better)"]
+    assert table.rows[0][5:9] == pytest.approx([50.0, 40.0, 60.0, None])
+    assert table.rows[1][8] == pytest.approx((0 + 1 + 0 + 0.5) / 4)
     assert (bars.variants, bars.values, bars.low) == (["byol-explore", "rnd"], [50.0, 45.0], [40.0, 40.0])
 
 
@@ -47,8 +48,8 @@ def test_success_in_95_of_100_episodes_is_solved(tmp_path: Path) -> None:
     write_run(tmp_path, rows=make_rows([0.95, 0.1]))
     [table] = blocks(section_of(tmp_path), Table)
     assert dict(zip(table.columns, table.rows[0], strict=True)) == {
-        "variant": "byol-explore", "tasks": 1, "seeds": 1, "CHNS": 95.0, "solved": 1, "mean": 95.0,
-        "IQM": 10.0, "IQM low": None, "IQM high": None,
+        "variant": "byol-explore", "tasks": 1, "seeds": 1, "CHNS": 95.0, "solved": 1, "IQM": 10.0,
+        "IQM low": None, "IQM high": None, "mean": 95.0,
     }  # fmt: skip
 
 

@@ -10,8 +10,6 @@ from rich.table import Table as ConsoleTable
 
 from byol_explore.commands.parsing import parse
 from byol_explore.errors import UserError
-from byol_explore.report.build import build_report
-from byol_explore.report.files import check_target, write_report
 from byol_explore.report.model import Report, Table
 from byol_explore.report.numbers import column_decimals, is_number, shown
 
@@ -28,6 +26,9 @@ class ReportCommand:
 
 def run(arguments: Sequence[str]) -> None:
     command = parse("report", ReportCommand, arguments)
+    from byol_explore.report.build import build_report
+    from byol_explore.report.files import check_target, write_report
+
     if not command.directories:
         raise UserError("which runs? give one or more run or study directories")
     target = command.out or command.directories[0] / "report"
@@ -36,7 +37,8 @@ def run(arguments: Sequence[str]) -> None:
         report = build_report(command.directories)
         page = write_report(report, target, lambda done, total: status.update(f"writing: {done} of {total}"))
     for table in first_table(report):
-        Console().print(console_table(table))
+        console = Console()
+        console.print(console_table(table, console.width))
     print(f"report: {page}")
 
 
@@ -45,12 +47,19 @@ def first_table(report: Report) -> list[Table]:
     return [block for section in report.sections for block in section.blocks if isinstance(block, Table)][:1]
 
 
-def console_table(table: Table) -> ConsoleTable:
+def console_table(table: Table, width: int) -> ConsoleTable:
+    """The first columns, as many as there is room for; the page has them all."""
     drawn = ConsoleTable(title=table.title, title_justify="left")
-    columns = [[row[index] for row in table.rows] for index in range(len(table.columns))]
-    for title, cells in zip(table.columns, columns, strict=True):
-        drawn.add_column(title, justify="right" if any(map(is_number, cells)) else "left")
-    decimals = [column_decimals(cells) for cells in columns]
-    for row in table.rows:
-        drawn.add_row(*(shown(cell, digits) for cell, digits in zip(row, decimals, strict=True)))
+    columns: list[list[str]] = []
+    for index, title in enumerate(table.columns):
+        cells = [row[index] for row in table.rows]
+        decimals = column_decimals(cells)
+        texts = [shown(cell, decimals) for cell in cells]
+        width -= max(map(len, [title, *texts])) + 3
+        if width < 1 and columns:
+            break
+        drawn.add_column(title, justify="right" if any(map(is_number, cells)) else "left", no_wrap=True)
+        columns.append(texts)
+    for row in zip(*columns, strict=True):
+        drawn.add_row(*row)
     return drawn

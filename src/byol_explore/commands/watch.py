@@ -8,8 +8,6 @@ import tyro
 
 from byol_explore.commands.parsing import parse
 from byol_explore.errors import UserError
-from byol_explore.report.build import build_report
-from byol_explore.report.serve import ADDRESS, LiveReport, make_server
 
 
 @dataclass(frozen=True)
@@ -26,6 +24,9 @@ class WatchCommand:
 
 def run(arguments: Sequence[str]) -> None:
     command = parse("watch", WatchCommand, arguments)
+    from byol_explore.report.build import build_report
+    from byol_explore.report.serve import ADDRESS, LiveReport, make_server
+
     if not command.directories:
         raise UserError("which runs? give one or more run or study directories")
     if not command.every > 0:

@@ -1,18 +1,18 @@
 """Figures of a report for papers and slides, in the colours of the page."""
 
 from collections.abc import Sequence
-from itertools import groupby
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize, to_rgba
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import EngFormatter, FuncFormatter, NullFormatter
 
 from byol_explore.report.model import Bars, HeatMap, Plot
 from byol_explore.report.palette import RAMP, Stroke, family_stroke, stroke
 
+_LEGEND_COLUMNS = 4
 _MAP_COLUMNS = 4
 _MARKS = {"D": "∩", "G": "⚑", "o": "●"}
 
@@ -29,18 +29,17 @@ def draw_figure(block: Plot | Bars | HeatMap, variants: list[str]) -> Figure:
 
 
 def _draw_plot(plot: Plot, variants: list[str]) -> Figure:
-    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
-    axis = figure.subplots()
+    rows = -(-len(plot.curves) // _LEGEND_COLUMNS)
+    figure, axis = _figure(5.6, 3.3 + 0.2 * rows, left=0.75, right=0.2, bottom=0.55 + 0.2 * rows, top=0.35)
     strokes = _strokes([curve.variant for curve in plot.curves], variants)
     for order, (curve, line) in enumerate(zip(plot.curves, strokes, strict=True)):
         mean, low, high = (_array(values) for values in (curve.mean, curve.low, curve.high))
         axis.fill_between(curve.x, low, high, color=line.light, alpha=0.16, linewidth=0)
         dashes = (0, tuple(length / 2 for length in line.dashes)) if line.dashes else "-"
-        single = np.isfinite(mean).sum() == 1
+        marker = "o" if np.isfinite(mean).sum() == 1 else ""
         axis.plot(
-            curve.x, mean, color=line.light, linestyle=dashes, label=curve.variant, marker="o" if single else "",
-            zorder=3 - order / 1000,
-        )  # fmt: skip
+            curve.x, mean, color=line.light, linestyle=dashes, label=curve.variant, marker=marker, zorder=3 - order / 99
+        )
     _style(axis, plot.title, plot.x_label, plot.y_label)
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     if plot.logarithmic:
@@ -49,20 +48,20 @@ def _draw_plot(plot: Plot, variants: list[str]) -> Figure:
         room = 0.03 * (plot.y_range[1] - plot.y_range[0])
         axis.set_ylim(plot.y_range[0] - room, plot.y_range[1] + room)
     if plot.curves:
-        figure.legend(loc="outside lower center", ncols=min(len(plot.curves), 4), frameon=False, fontsize=8)
+        figure.legend(loc="lower center", ncols=min(len(plot.curves), _LEGEND_COLUMNS), frameon=False, fontsize=8)
     return figure
 
 
 def _draw_bars(bars: Bars, variants: list[str]) -> Figure:
-    figure = Figure(figsize=(5.6, 0.8 + 0.38 * max(len(bars.variants), 1)), layout="constrained")
-    axis = figure.subplots()
+    longest = max(map(len, bars.variants), default=0)
+    height = 0.9 + 0.36 * max(len(bars.variants), 1)
+    figure, axis = _figure(5.6, height, left=0.25 + 0.075 * longest, right=0.2, bottom=0.5, top=0.35)
     low, high = _array(bars.low), _array(bars.high)
-    for place, (name, value, line) in enumerate(
-        zip(bars.variants, _array(bars.values), _strokes(bars.variants, variants), strict=True)
-    ):
+    strokes = _strokes(bars.variants, variants)
+    for place, (value, line) in enumerate(zip(_array(bars.values), strokes, strict=True)):
         axis.barh(place, value, height=0.6, color=line.light, alpha=0.22)
         axis.plot([low[place], high[place]], [place, place], color=line.light, linewidth=2)
-        axis.plot([value], [place], "o", color=line.light, label=name)
+        axis.plot([value], [place], "o", color=line.light)
     axis.set_yticks(range(len(bars.variants)), bars.variants)
     axis.invert_yaxis()
     _style(axis, bars.title, bars.x_label, "")
@@ -70,43 +69,51 @@ def _draw_bars(bars: Bars, variants: list[str]) -> Figure:
     return figure
 
 
+def _figure(
+    width: float, height: float, *, left: float, right: float, bottom: float, top: float
+) -> tuple[Figure, Axes]:
+    """A figure of one axis with margins in inches: placing things by their size takes longer than drawing them."""
+    figure = Figure(figsize=(width, height))
+    place = (left / width, bottom / height, (width - left - right) / width, (height - bottom - top) / height)
+    return figure, figure.add_axes(place)
+
+
 def _draw_map(heat_map: HeatMap) -> Figure:
     """All slices side by side on one scale."""
-    height, width = len(heat_map.floor), max(map(len, heat_map.floor))
-    count = max(len(heat_map.slices), 1)
-    columns = min(count, _MAP_COLUMNS)
-    rows = -(-count // columns)
-    panel = 2.6
-    figure = Figure(figsize=(panel * columns + 0.8, (panel * height / width + 0.35) * rows + 0.7), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    norm = _norm(heat_map)
-    colours = LinearSegmentedColormap.from_list("report", RAMP, bad="#eef0f1")
-    image = None
-    for axis, (label, values) in zip(axes.flat, heat_map.slices, strict=False):
-        shown = np.ma.masked_invalid(np.array([_array(row) for row in values]))
-        image = axis.imshow(shown, norm=norm, cmap=colours, extent=(0, width, height, 0))
+    columns = min(max(len(heat_map.slices), 1), _MAP_COLUMNS)
+    rows = -(-len(heat_map.slices) // columns)
+    panel = 2.6 * len(heat_map.floor) / max(map(len, heat_map.floor))
+    width, height = 2.75 * columns + 0.9, (panel + 0.3) * rows + 0.35
+    figure = Figure(figsize=(width, height))
+    figure.text(0.1 / width, 1 - 0.22 / height, heat_map.title, fontsize=10)
+    colours = ScalarMappable(_norm(heat_map), LinearSegmentedColormap.from_list("report", RAMP))
+    for index, (label, values) in enumerate(heat_map.slices):
+        row, column = divmod(index, columns)
+        bottom = height - 0.35 - (row + 1) * (panel + 0.3)
+        axis = figure.add_axes(((0.1 + 2.75 * column) / width, bottom / height, 2.6 / width, panel / height))
+        _draw_slice(axis, heat_map.floor, np.array([_array(line) for line in values]), colours)
         axis.set_title(label, fontsize=8)
-        _draw_floor(axis, heat_map.floor)
-    for axis in axes.flat:
-        axis.axis("off")
-    figure.suptitle(heat_map.title, fontsize=10)
-    if image is not None:
-        bar = figure.colorbar(image, ax=axes, shrink=0.8, format=FuncFormatter(lambda value, _: f"{value:,g}"))
-        bar.ax.yaxis.set_minor_formatter(NullFormatter())
-        bar.ax.tick_params(labelsize=8)
-        bar.set_label(heat_map.unit, fontsize=8)
+    tall = min(panel * rows, height - 0.75)
+    bar = figure.add_axes(((width - 0.75) / width, 0.15 / height, 0.12 / width, tall / height))
+    figure.colorbar(colours, cax=bar, format=FuncFormatter(lambda value, _: f"{value:,g}"))
+    bar.yaxis.set_minor_formatter(NullFormatter())
+    bar.tick_params(labelsize=7)
+    bar.set_title(heat_map.unit, fontsize=7, loc="left")
     return figure
 
 
-def _draw_floor(axis: Axes, floor: list[str]) -> None:
+def _draw_slice(axis: Axes, floor: list[str], values: np.ndarray, colours: ScalarMappable) -> None:
+    """Cells in the colours of their numbers, walls and never visited ones in grey."""
+    image = colours.to_rgba(np.ma.masked_invalid(values))
+    image[~np.isfinite(values)] = to_rgba("#eef0f1")
     for y, line in enumerate(floor):
-        for wall, cells in groupby(range(len(line)), key=lambda x: line[x] == "#"):
-            first, *rest = cells
-            if wall:
-                axis.add_patch(Rectangle((first, y), len(rest) + 1, 1, facecolor="#646b75", linewidth=0))
         for x, what in enumerate(line):
-            if what in _MARKS:
-                axis.text(x + 0.5, y + 0.52, _MARKS[what], ha="center", va="center", fontsize=7, color="white")
+            if what == "#":
+                image[y, x] = to_rgba("#646b75")
+            elif what in _MARKS:
+                axis.text(x, y, _MARKS[what], ha="center", va="center", fontsize=7, color="white")
+    axis.imshow(image)
+    axis.axis("off")
 
 
 def _norm(heat_map: HeatMap) -> Normalize:

@@ -72,7 +72,6 @@ def _files(name: str, block: Block, variants: list[str]) -> Iterator[tuple[str, 
             for kind in ("png", "svg"):
                 file = io.BytesIO()
                 figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-                figure.set_layout_engine("none")  # places are found once
                 yield f"figures/{name}.{kind}", file.getvalue()
             if not isinstance(block, HeatMap):
                 yield f"figures/{name}.csv", _numbers(block).encode()

@@ -21,9 +21,11 @@ from byol_explore.report.outcomes import (
     reference,
     tasks_of,
 )
+from byol_explore.report.series import plain
 from byol_explore.report.study_file import study_facts
 from byol_explore.report.words import amount, count, duration, listed
 
+_OVER_TASKS = ["median", *(f"{part}%" for part in PERCENTILES)]
 _UNKNOWN = Estimate(np.nan, None, None)
 
 
@@ -93,54 +95,59 @@ def _state(runs: Runs) -> list[str]:
 
 
 def _table(runs: Runs, found: Outcomes, estimates: dict[str, Estimate]) -> Table:
-    """Of a single task there are no percentiles, and of a single variant there is nothing to be better than."""
-    counted = "superhuman" if all(map(has_human, runs.tasks)) else "solved"
-    columns = ["variant", "tasks", "seeds", "CHNS", counted, "mean", "median", *(f"{part}%" for part in PERCENTILES)]
-    columns += ["IQM", "IQM low", "IQM high", f"P(better than {runs.main})"]
-    dropped = set(columns[6:-4]) if len(runs.tasks) == 1 else set()
-    if len(runs.variants) == 1:
-        dropped.add(columns[-1])
-    kept = [index for index, column in enumerate(columns) if column not in dropped]
+    """What says most comes first; columns that cannot say anything are left out."""
+    columns = ["variant", "tasks", "seeds", "CHNS", _counted(runs), "IQM", "IQM low", "IQM high"]
+    if len(runs.variants) > 1:
+        columns.append("P(better)")
+    columns += ["mean", *(_OVER_TASKS if len(runs.tasks) > 1 else [])]
     rows = [_row(runs, found, variant, estimates[variant]) for variant in runs.variants]
     return Table(
         name="headline",
         title="Normalised scores over all tasks",
-        columns=[columns[index] for index in kept],
-        rows=[[row[index] for index in kept] for row in rows],
+        columns=columns,
+        rows=[[row.get(column) for column in columns] for row in rows],
         note=_note(runs),
     )
 
 
+def _counted(runs: Runs) -> str:
+    return "superhuman" if all(map(has_human, runs.tasks)) else "solved"
+
+
 def _note(runs: Runs) -> str:
     """How to read the columns."""
-    superhuman = all(map(has_human, runs.tasks))
     said = [
         meaning_of_scores(runs.tasks),
-        "CHNS is the mean over tasks of scores clipped to 0 and 100; it and the columns up to IQM are the paper's "
-        "statistics (percentiles over tasks) of each task's best mean over seeds in training",
+        "CHNS is the mean over tasks of scores clipped to 0 and 100; it, the mean, the median and the percentiles over "
+        "tasks are the paper's statistics of each task's best mean over seeds in training",
         "Superhuman tasks are those above 100"
-        if superhuman
+        if _counted(runs) == "superhuman"
         else "Solved tasks are those with success in at least 95% of the episodes, or with more than a human's score",
         "IQM is the interquartile mean of all seeds' final scores, with a 95% interval (bootstrap over seeds within "
         "each task)",
     ]
     if len(runs.variants) > 1:
-        said.append(f"P is how probably a final score is above one of {runs.main}; equal ones count as half")
+        said.append(f"P(better) is how probably a final score is above one of {runs.main}; equal ones count as half")
     return ". ".join(said) + "."
 
 
-def _row(runs: Runs, found: Outcomes, variant: str, estimate: Estimate) -> list[Cell]:
+def _row(runs: Runs, found: Outcomes, variant: str, estimate: Estimate) -> dict[str, Cell]:
+    """By column; what is not known is not there."""
     tasks = tasks_of(found, variant)
-    seeds = len({run.seed for run in runs.of(variant)})
-    start: list[Cell] = [variant, len(tasks), seeds]
+    row: dict[str, Cell] = {
+        "variant": variant,
+        "tasks": len(tasks),
+        "seeds": len({run.seed for run in runs.of(variant)}),
+    }
     if not tasks:
-        return [*start, *[None] * (5 + len(PERCENTILES) + 3)]
+        return row
     best = {task: found[variant, task].best_mean for task in tasks}
-    mean_clipped, _, *rest = aggregate(best, {task: reference(task) for task in tasks}).values()
-    solved = sum(is_solved(task, score) for task, score in best.items())
-    value = None if np.isnan(estimate.value) else estimate.value
-    better = None if variant == runs.main else _improvement(found, variant, runs.main)
-    return [*start, mean_clipped, solved, *rest, value, estimate.low, estimate.high, better]
+    mean_clipped, _, mean, *over_tasks = aggregate(best, {task: reference(task) for task in tasks}).values()
+    row |= {"CHNS": mean_clipped, "mean": mean, **dict(zip(_OVER_TASKS, over_tasks, strict=True))}
+    row |= {"IQM": plain(estimate.value), "IQM low": estimate.low, "IQM high": estimate.high}
+    row[_counted(runs)] = sum(is_solved(task, score) for task, score in best.items())
+    row["P(better)"] = None if variant == runs.main else _improvement(found, variant, runs.main)
+    return row
 
 
 def _iqm(found: Outcomes, variant: str) -> Estimate:
@@ -156,13 +163,12 @@ def _improvement(found: Outcomes, variant: str, main: str) -> float | None:
 
 
 def _bars(estimates: dict[str, Estimate]) -> Bars:
-    values = [None if np.isnan(estimate.value) else estimate.value for estimate in estimates.values()]
     return Bars(
         name="iqm",
         title="Interquartile mean of final scores, with 95% intervals",
         x_label="normalised score (%)",
         variants=list(estimates),
-        values=values,
+        values=[plain(estimate.value) for estimate in estimates.values()],
         low=[estimate.low for estimate in estimates.values()],
         high=[estimate.high for estimate in estimates.values()],
     )

@@ -83,7 +83,7 @@ def _grid_of(block: Block) -> str:
 def _block(name: str, block: Block, report: Report, *, files: bool) -> str:
     match block:
         case Text():
-            return "".join(_paragraph(text) for text in block.paragraphs)
+            return "".join(_text(block))
         case Table():
             links = _links(f"tables/{name}", ("csv", "md", "tex")) if files else ""
             return _table(name, block, report.variants, links)
@@ -102,11 +102,14 @@ def _links(stem: str, kinds: tuple[str, ...]) -> str:
     return f'<span class="files">{links}</span>'
 
 
-def _paragraph(text: str) -> str:
-    if text.startswith("    "):
-        listing = "\n".join(line.removeprefix("    ") for line in text.splitlines())
-        return f'<pre tabindex="0"><code>{escape(listing)}</code></pre>'
-    return f"<p>{escape(text)}</p>"
+def _text(text: Text) -> Iterator[str]:
+    """Paragraphs; neighbouring listings are one."""
+    for listed, paragraphs in groupby(text.paragraphs, key=lambda paragraph: paragraph.startswith("    ")):
+        if listed:
+            lines = "\n".join(line.removeprefix("    ") for each in paragraphs for line in each.splitlines())
+            yield f'<pre tabindex="0"><code>{escape(lines)}</code></pre>'
+        else:
+            yield from (f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs)
 
 
 def _table(name: str, table: Table, variants: list[str], links: str) -> str:
@@ -114,10 +117,11 @@ def _table(name: str, table: Table, variants: list[str], links: str) -> str:
     decimals = [column_decimals(list(column)) for column in columns]
     numeric = [any(is_number(cell) for cell in column) for column in columns]
     head = "".join(
-        f'<th scope="col"{_numeric(of_numbers)}><button type="button">{escape(title)}</button></th>'
+        f'<th scope="col"{_numeric(of_numbers)}><button type="button">{_named(title, variants)}</button></th>'
         for title, of_numbers in zip(table.columns, numeric, strict=True)
     )
-    body = "".join(f"<tr>{''.join(_cells(row, decimals, numeric, variants))}</tr>" for row in table.rows)
+    coloured = [variants if title == "variant" else [] for title in table.columns]
+    body = "".join(f"<tr>{''.join(_cells(row, decimals, numeric, coloured))}</tr>" for row in table.rows)
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     title = escape(table.title)
     return (
@@ -127,14 +131,16 @@ def _table(name: str, table: Table, variants: list[str], links: str) -> str:
     )
 
 
-def _cells(row: list[Cell], decimals: list[int], numeric: list[bool], variants: list[str]) -> Iterator[str]:
-    """The first is its row's heading; a variant's name has the colour of its curves beside it."""
+def _cells(row: list[Cell], decimals: list[int], numeric: list[bool], coloured: list[list[str]]) -> Iterator[str]:
+    """The first is its row's heading; in columns of variants, names have the colour of their curves beside them."""
     for index, cell in enumerate(row):
-        text = escape(shown(cell, decimals[index]))
-        if isinstance(cell, str) and cell in variants:
-            text = f"{_swatch(stroke(cell, variants))}{text}"
+        text = _named(shown(cell, decimals[index]), coloured[index])
         tag = '<th scope="row"' if index == 0 else "<td"
         yield f'{tag}{_numeric(numeric[index])} data-value="{escape(in_full(cell))}">{text}</{tag[1:3]}>'
+
+
+def _named(text: str, variants: list[str]) -> str:
+    return (_swatch(stroke(text, variants)) if text in variants else "") + escape(text)
 
 
 def _numeric(of_numbers: bool) -> str:

@@ -13,14 +13,14 @@ class Stroke(NamedTuple):
 
 # Pairs for light and dark pages that stay apart for colour-blind eyes too.
 _COLOURS = (
-    ("#0f5fa8", "#6cb2f5"),  # blue
-    ("#d9590d", "#ff8f4f"),  # orange
-    ("#1a9c7b", "#2fd0a6"),  # green
-    ("#7d7f86", "#b4b7be"),  # grey
-    ("#a8327d", "#f07fc4"),  # magenta
-    ("#d39b00", "#f0cc4a"),  # amber
-    ("#59b4e6", "#c3e6ff"),  # sky
-    ("#4a2c8f", "#a58bff"),  # violet
+    ("#1063c5", "#55acf0"),  # blue
+    ("#cd4e1c", "#ff7444"),  # orange
+    ("#00a171", "#19d897"),  # green
+    ("#73757a", "#7f828a"),  # grey
+    ("#9c2d87", "#d975bb"),  # magenta
+    ("#b89000", "#e6b540"),  # amber
+    ("#6aadcc", "#a8e6ff"),  # sky
+    ("#531aa7", "#957cfc"),  # violet
 )
 _DASHES = ((), (6, 3), (2, 3))  # the colours again, and again
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from byol_explore.report.load import Run
-from byol_explore.report.model import Cell, Curve
+from byol_explore.report.model import Curve
 
 POINTS = 200  # of a curve; what is known in more is thinned
 
@@ -75,11 +75,11 @@ def mean_over_seeds(values: np.ndarray) -> np.ndarray:
     return np.where(present, values, 0.0).sum(axis=0) / np.where(present.any(axis=0), present.sum(axis=0), np.nan)
 
 
-def plain(value: float) -> Cell:
-    """A number for a table; None for NaN."""
-    return float(value) if np.isfinite(value) else None
+def plain(value: float) -> float | None:
+    """None for NaN."""
+    return float(value) if math.isfinite(value) else None
 
 
 def _listed(values: np.ndarray) -> list[float | None]:
     """None where nothing is known."""
-    return [value if math.isfinite(value) else None for value in values.tolist()]
+    return [plain(value) for value in values.tolist()]

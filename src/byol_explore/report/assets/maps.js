@@ -30,7 +30,7 @@ function drawMap(figure, data) {
     tooltip.show(event.clientX, event.clientY, value === null ? "never visited" : `${shown(value)} ${data.unit}`, []);
   });
   root.addEventListener("pointerleave", () => tooltip.hide());
-  const nodes = [root, scaleBar(scale, data.unit)];
+  const nodes = [root, scaleBar(scale, data)];
   if (last > 0) nodes.push(sliceSlider(figure, key, last, index(), say));
   else nodes.push(html("div", { class: "slices" }, [say]));
   drawing.replaceChildren(...nodes);
@@ -70,11 +70,11 @@ function rampColour(share) {
   return `color-mix(in srgb, ${stops[index + 1]} ${((at - index) * 100).toFixed(0)}%, ${stops[index]})`;
 }
 
-function scaleBar(scale, unit) {
+function scaleBar(scale, data) {
+  const unit = html("p", {}, [data.logarithmic ? `${data.unit}, logarithmic` : data.unit]);
   const ramp = html("div", { class: "ramp", style: `background:linear-gradient(90deg, ${report.ramp.join(",")})` });
   const numbers = [scale.low, scale.middle, scale.high].map((value) => html("span", {}, [shown(Number(value.toPrecision(3)))]));
-  numbers[2].append(` ${unit}`);
-  return html("div", { class: "scale", "aria-hidden": "true" }, [ramp, ...numbers]);
+  return html("div", { class: "scale", "aria-hidden": "true" }, [unit, ramp, ...numbers]);
 }
 
 // Draws walls and what stands in the rooms; returns the cells that numbers can colour.

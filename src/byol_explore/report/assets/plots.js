@@ -15,7 +15,8 @@ function drawPlot(figure, data) {
 
 function ownLegend(data) {
   const names = data.curves.map((curve) => chip(curve.variant, strokeOf(curve)));
-  return html("div", { class: "own-legend" }, names);
+  const known = data.curves.every((curve) => curve.variant in report.variants);
+  return html("div", { class: known ? "own-legend known" : "own-legend" }, names);
 }
 
 // The ranges of both axes; null where there is nothing to draw.
@@ -47,7 +48,7 @@ function padded(low, high) {
 function plotSvg(data, curves, extent, width, height) {
   const marks = data.logarithmic ? logTicks(extent.bottom, extent.top) : ticks(extent.bottom, extent.top, height / 55);
   const labels = axisLabels(marks);
-  const box = { left: 14 + 7 * highest(labels.map((label) => label.length)), right: width - 12, top: 22, bottom: height - 42 };
+  const box = { left: 14 + 7 * highest(labels.map((label) => label.length)), right: width - 12, top: 27, bottom: height - 42 };
   const x = (value) => box.left + ((value - extent.left) / (extent.right - extent.left)) * (box.right - box.left);
   const level = data.logarithmic ? (value) => Math.log(Math.max(value, extent.bottom / 2)) : (value) => value;
   const [floor, span] = [level(extent.bottom), level(extent.top) - level(extent.bottom)];

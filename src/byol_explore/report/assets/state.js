@@ -75,7 +75,6 @@ function swatch(stroke) {
 function chip(name, stroke) {
   const button = html("button", { type: "button", class: "chip", "data-variant": name });
   button.append(swatch(stroke), name);
-  if (name in report.variants) button.classList.add("of-variant");
   return button;
 }
 
@@ -113,8 +112,9 @@ function ticks(low, high, count) {
 // The same for a logarithmic axis: powers of ten, and numbers between them where there are few.
 function logTicks(low, high) {
   const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high));
-  const factors = last - first > 3 ? [1] : last - first > 1 ? [1, 3] : [1, 2, 5];
-  const marks = [];
-  for (let power = first; power <= last; power++) marks.push(...factors.map((factor) => Number((factor * 10 ** power).toPrecision(2))));
-  return marks.filter((mark) => mark >= low * 0.999 && mark <= high * 1.001);
+  const powers = Array.from({ length: last - first + 1 }, (_, i) => 10 ** (first + i));
+  const sets = [[1], [1, 3], [1, 2, 5], [1, 1.5, 2, 3, 5, 7], [1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9]];
+  const marks = sets.map((set) => powers.flatMap((power) => set.map((factor) => Number((factor * power).toPrecision(2)))));
+  const fitting = marks.map((each) => each.filter((mark) => mark >= low * 0.999 && mark <= high * 1.001));
+  return fitting.find((each) => each.length >= 3) || fitting[fitting.length - 1];
 }

@@ -1,0 +1,51 @@
+"""Figures for papers."""
+
+import numpy as np
+from matplotlib.colors import to_hex
+
+from byol_explore.report.drawing import draw_figure
+from byol_explore.report.model import Bars, Curve, HeatMap, Plot
+from byol_explore.report.palette import stroke
+from report.samples import VARIANTS, sample_map, sample_plot
+
+
+def test_curves_have_the_colours_of_the_page_and_gaps_where_nothing_is_known() -> None:
+    [axis] = draw_figure(sample_plot("p", "Success"), VARIANTS).axes
+    assert [line.get_color() for line in axis.lines] == [stroke(variant, VARIANTS).light for variant in VARIANTS]
+    assert np.isnan(np.asarray(axis.lines[0].get_ydata())[:2]).all()
+    assert axis.get_title(loc="left") == "Success"
+
+
+def test_a_logarithmic_plot_has_a_logarithmic_axis() -> None:
+    [axis] = draw_figure(sample_plot("p", "Error")._replace(logarithmic=True, y_range=None), VARIANTS).axes
+    assert axis.get_yscale() == "log"
+
+
+def test_a_single_point_is_seen() -> None:
+    curve = Curve("rnd", [1.0, 2.0], [None, 0.5], [None, 0.5], [None, 0.5])
+    [axis] = draw_figure(Plot("p", "", "x", "y", [curve]), VARIANTS).axes
+    assert axis.lines[0].get_marker() == "o"
+
+
+def test_bars_are_named_and_missing_ones_left_empty() -> None:
+    [axis] = draw_figure(
+        Bars("b", "", "x", VARIANTS, [1.0, None, 3.0], [0.5, None, 2.0], [1.5, None, 4.0]), VARIANTS
+    ).axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == VARIANTS
+    assert [patch.get_width() for patch in axis.patches][::2] == [1.0, 3.0]
+
+
+def test_slices_share_their_scale_and_walls_are_walls() -> None:
+    figure = draw_figure(sample_map("m", "Visits", "visits", logarithmic=True), VARIANTS)
+    *slices, _ = figure.axes
+    first, last = np.asarray(slices[0].images[0].get_array()), np.asarray(slices[-1].images[0].get_array())
+    assert len(slices) == 4
+    assert {to_hex(first[0, 0]), to_hex(first[1, 9])} == {"#646b75", "#eef0f1"}, (
+        "a wall, and a cell that was not visited"
+    )
+    assert to_hex(last[1, 9]) not in ("#646b75", "#eef0f1")
+
+
+def test_blocks_without_numbers_can_be_drawn() -> None:
+    assert draw_figure(Plot("p", "", "x", "y", []), []).axes
+    assert draw_figure(HeatMap("m", "", ["###"], [("now", [[None] * 3])], "visits", logarithmic=True), []).axes

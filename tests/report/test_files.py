@@ -1,0 +1,84 @@
+"""A report as a directory."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from byol_explore.errors import UserError
+from byol_explore.report import files
+from byol_explore.report.files import check_target, write_report
+from byol_explore.report.model import Report, Section, Table
+from report.samples import sample_report
+
+SMALL = Report("small", [], [Section("s", "", [Table("t", "", ["a"], [[1]])])])
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(sample_report(), tmp_path_factory.mktemp("runs") / "report").parent
+
+
+def test_all_blocks_are_there_as_files(written: Path) -> None:
+    found = {str(path.relative_to(written)) for path in written.rglob("*") if path.is_file()}
+    figures = {
+        f"figures/{name}.{kind}" for name in ("iqm", "rooms-4", "rooms-6", "horizons") for kind in ("png", "svg", "csv")
+    }
+    maps = {f"figures/{name}.{kind}" for name in ("visits", "reward") for kind in ("png", "svg")}
+    films = {"figures/before.gif", "figures/after.gif"}
+    assert found == {
+        "index.html",
+        *figures,
+        *maps,
+        *films,
+        *(f"tables/headline.{kind}" for kind in ("csv", "md", "tex")),
+    }
+    assert all((written / path).stat().st_size > 20 for path in found)
+
+
+def test_the_page_links_to_them_all(written: Path) -> None:
+    page = (written / "index.html").read_text()
+    for path in written.glob("*/*"):
+        assert f'href="{path.relative_to(written)}"' in page
+
+
+def test_the_numbers_of_curves_are_in_full(written: Path) -> None:
+    rows = list(csv.DictReader((written / "figures/rooms-4.csv").open()))
+    assert len(rows) == 3 * 40
+    assert rows[0] == {"curve": "byol-explore", "x": "0.0", "mean": "", "low": "", "high": ""}
+    assert len(rows[10]["mean"]) > 10
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    write_report(SMALL, tmp_path / "report", lambda done, total: told.append((done, total)))
+    assert told == [(1, 1)]
+
+
+def test_an_older_report_is_replaced_whole(tmp_path: Path) -> None:
+    target = tmp_path / "report"
+    write_report(SMALL, target)
+    (target / "figures" / "old.png").touch()
+    write_report(SMALL, target)
+    assert not (target / "figures" / "old.png").exists()
+    assert list(tmp_path.iterdir()) == [target], "nothing is left behind"
+
+
+def test_nothing_else_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("<title>mine</title>")
+    with pytest.raises(UserError, match="is no report"):
+        write_report(SMALL, tmp_path)
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(UserError, match="is no report"):
+        check_target(file)
+
+
+def test_a_failure_leaves_the_older_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "report"
+    before = write_report(SMALL, target).read_text()
+    monkeypatch.setattr(files, "csv_text", lambda table: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_report(SMALL._replace(title="new"), target)
+    assert (target / "index.html").read_text() == before
+    assert list(tmp_path.iterdir()) == [target]

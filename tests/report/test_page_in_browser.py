@@ -1,0 +1,232 @@
+"""The page as a reader meets it, in headless Chromium."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from byol_explore.report.model import Table
+from byol_explore.report.numbers import rounded
+from byol_explore.report.page import render_page
+from byol_explore.report.table_text import csv_text
+from report.browser import Browser, start_browser
+from report.samples import VARIANTS, sample_map, sample_plot, sample_report
+from report.synthetic import make_rows, write_run
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    started = start_browser(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.driver.quit()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `write_report` makes it, without the figures."""
+    directory = tmp_path_factory.mktemp("report")
+    (directory / "index.html").write_text(render_page(sample_report(), files=True))
+    return directory
+
+
+@pytest.fixture
+def page(browser: Browser, report: Path) -> Browser:
+    """The report, freshly opened on a desktop in daylight."""
+    browser.resize(1200)
+    browser.prefer("light")
+    browser.open((report / "index.html").as_uri())
+    browser.run("localStorage.clear()")
+    return browser
+
+
+def drawn(page: Browser, variant: str) -> int:
+    return len(page.all(f'[data-curve="{variant}"], [data-bar="{variant}"]'))
+
+
+def test_it_opens_from_a_file_without_complaint_or_request(page: Browser, report: Path) -> None:
+    page.run("window.scrollTo(0, document.body.scrollHeight)")
+    page.wait(lambda: page.run("return [...document.images].every((image) => image.naturalWidth === 96)"))
+    assert page.complaints() == []
+    assert page.requested() == {(report / "index.html").as_uri()}
+
+
+def test_a_click_in_the_legend_hides_a_variant_everywhere(page: Browser) -> None:
+    chip = page.one('#legend [data-variant="rnd"]')
+    assert [drawn(page, variant) for variant in VARIANTS] == [3, 3, 3], "two plots and the bars"
+    chip.click()
+    assert [drawn(page, variant) for variant in VARIANTS] == [3, 0, 3]
+    assert chip.get_attribute("aria-pressed") == "false"
+    chip.send_keys(Keys.SPACE)
+    assert drawn(page, "rnd") == 3
+
+
+def test_a_double_click_isolates_a_variant_and_another_brings_all_back(page: Browser) -> None:
+    chip = page.one('#legend [data-variant="rnd"]')
+    page.double_click(chip)
+    assert [drawn(page, variant) for variant in VARIANTS] == [0, 3, 0]
+    page.double_click(chip)
+    assert [drawn(page, variant) for variant in VARIANTS] == [3, 3, 3]
+
+
+def test_curves_that_are_no_variants_have_a_legend_of_their_own(page: Browser) -> None:
+    [*chips] = page.all("#block-horizons .own-legend .chip")
+    assert [chip.text for chip in chips] == ["k = 1", "k = 2", "k = 3", "k = 4"]
+    chips[1].click()
+    assert [drawn(page, f"k = {k}") for k in (1, 2, 3, 4)] == [1, 0, 1, 1]
+
+
+def tooltip(page: Browser) -> dict[str, float]:
+    """Steps, and the value of each variant."""
+    heading, *lines = page.one("#tooltip").text.replace("\n[", " [").split("\n")
+    steps = float(heading.split()[0].removesuffix("M").removesuffix("k"))
+    return {"steps": steps, **{lines[i]: float(lines[i + 1].split()[0]) for i in range(0, len(lines), 2)}}
+
+
+def test_hovering_shows_the_values_of_all_visible_variants(page: Browser) -> None:
+    page.one('#legend [data-variant="none"]').click()
+    page.hover(page.one("#block-rooms-6 .sensor"))
+    told = tooltip(page)
+    assert set(told) == {"steps", "byol-explore", "rnd"}
+    for curve in sample_plot("rooms-6", "").curves[:2]:
+        assert told[curve.variant] == rounded(curve.mean[curve.x.index(told["steps"] * 1e6)])
+    assert len(page.all("#block-rooms-6 .cursor")) == 1
+
+
+def test_values_can_be_read_with_the_keyboard(page: Browser) -> None:
+    plot = page.one("#block-rooms-4 svg.plotted")
+    plot.send_keys(Keys.END)
+    assert tooltip(page)["steps"] == 1.95
+    plot.send_keys(Keys.ARROW_LEFT)
+    assert tooltip(page)["steps"] == 1.9
+    assert "byol-explore ends at 0.9999" in (plot.get_attribute("aria-label") or "")
+
+
+def test_tables_hold_the_figures_of_their_files(page: Browser) -> None:
+    rows = page.run(
+        "return [...document.querySelectorAll('#block-headline tbody tr')]"
+        ".map((row) => [...row.cells].map((cell) => cell.dataset.value))"
+    )
+    [table] = [block for section in sample_report().sections for block in section.blocks if isinstance(block, Table)]
+    assert rows == list(csv.reader(csv_text(table).splitlines()))[1:]
+
+
+def test_tables_are_sorted_by_a_click_with_what_is_missing_last(page: Browser) -> None:
+    names = "return [...document.querySelectorAll('#block-headline tbody th')].map((cell) => cell.textContent)"
+    iqm = page.all("#block-headline thead button")[3]
+    iqm.click()
+    assert page.run(names) == ["byol-explore", "none", "rnd"]
+    iqm.click()
+    assert page.run(names) == ["none", "byol-explore", "rnd"]
+
+
+def is_dark(page: Browser) -> bool:
+    colour = page.run("return getComputedStyle(document.body).backgroundColor")
+    return sum(map(int, re.findall(r"\d+", colour)[:3])) < 200
+
+
+def test_the_theme_follows_the_system_until_one_is_chosen(page: Browser) -> None:
+    assert not is_dark(page)
+    page.prefer("dark")
+    assert is_dark(page)
+    page.one("#theme").click()
+    assert not is_dark(page)
+    page.driver.refresh()
+    assert not is_dark(page), "the choice is remembered"
+    page.one("#theme").click()
+    assert is_dark(page)
+
+
+def test_a_phone_scrolls_tables_but_not_the_page(page: Browser) -> None:
+    page.resize(360)
+    page.wait(lambda: page.run("return document.querySelector('#block-rooms-4 svg').viewBox.baseVal.width < 360"))
+    assert page.run("return document.documentElement.scrollWidth") <= 360
+    assert page.run("const box = document.querySelector('.scroll'); return box.scrollWidth > box.clientWidth")
+
+
+def test_maps_show_a_slice_of_time_and_move_together(page: Browser) -> None:
+    fills = "return [...document.querySelectorAll('#block-visits .open')].map((cell) => cell.style.fill)"
+    last = page.run(fills)
+    slider = page.one("#block-visits input")
+    slider.send_keys(Keys.HOME)
+    first = page.run(fills)
+    assert [box.text for box in page.all(".slices output")] == ["0k to 512k"] * 2
+    assert (first.count(""), last.count("")) == (16, 0), "cells that were not visited have no colour"
+    assert page.one("#block-reward input").get_attribute("value") == "0"
+
+
+def test_hovering_a_map_shows_the_value_of_the_cell(page: Browser) -> None:
+    page.hover(page.one("#block-visits .open"))
+    value = sample_map("visits", "", "", logarithmic=True).slices[-1][1][1][1]
+    assert value is not None
+    assert page.one("#tooltip").text == f"{rounded(value)} visits"
+
+
+def test_paper_is_light_and_every_figure_has_its_legend(page: Browser) -> None:
+    legends = "return getComputedStyle(document.querySelector('#block-rooms-4 .own-legend')).display"
+    page.prefer("dark")
+    assert (is_dark(page), page.run(legends)) == (True, "none")
+    page.prefer("dark", media="print")
+    assert (is_dark(page), page.run(legends)) == (False, "flex")
+
+
+class Watched:
+    """A study of two variants, and the command that watches it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for variant in ("rnd", "none"):
+            write_run(root, f"{variant}-seed0", make_rows([0.1, 0.2, 0.3]), method=variant)
+        command = [sys.executable, "-m", "byol_explore.cli", "watch", str(root), "--port", "0", "--every", "0.1"]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        assert self.process.stdout
+        found = re.search(r"http://127\.0\.0\.1:\d+", self.process.stdout.readline())
+        assert found
+        self.url = f"{found[0]}/"
+
+    def log(self, steps: int, success: float) -> None:
+        for path in self.root.rglob("metrics.jsonl"):
+            row = {"steps": steps, "elapsed": 1.0, "success_rate": success, "return_mean": success}
+            with path.open("a") as file:
+                file.write(json.dumps(row) + "\n" + '{"steps": 9')  # the next line is half written
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    started = Watched(tmp_path / "study")
+    yield started
+    started.process.kill()
+    started.process.communicate()
+
+
+def test_a_watched_page_keeps_up_and_keeps_what_the_reader_chose(browser: Browser, watched: Watched) -> None:
+    browser.resize(1200)
+    browser.prefer("light")
+    browser.open(watched.url)
+    browser.wait(lambda: browser.all('[data-curve="rnd"]'))
+    browser.one('#legend [data-variant="none"]').click()
+    browser.one("#theme").click()
+    browser.run("window.scrollTo(0, 300)")
+    version = browser.run("return document.documentElement.dataset.version")
+    watched.log(400, 0.875)
+    browser.wait(lambda: browser.run("return document.documentElement.dataset.version") != version)
+    browser.wait(lambda: "87.5" in browser.one("main").text)
+    assert browser.run("return scrollY") == 300
+    assert (drawn(browser, "none"), drawn(browser, "rnd") > 0, is_dark(browser)) == (0, True, True)
+    assert browser.complaints() == []
+    assert browser.requested() <= {watched.url, f"{watched.url}version"}
+    watched.process.send_signal(signal.SIGINT)
+    assert watched.process.wait(30) == 130
+    browser.wait(lambda: browser.one("#live").text == "the watcher has ended")
+    assert watched.process.stderr
+    assert watched.process.stderr.read() == "interrupted\n"
