@@ -19,7 +19,7 @@ from rich.table import Table
 
 from byol_explore.config import Config, default_run_dir
 from byol_explore.errors import DivergenceError, UserError, unknown
-from byol_explore.interrupts import Interrupts
+from byol_explore.interrupts import Interrupts, leaving_at_once
 
 TRAIN_DESCRIPTION = """Train an agent and leave everything in a run directory. For example:
 
@@ -66,8 +66,9 @@ class EvaluateCommand:
 
 
 def train_command(arguments: Sequence[str]) -> None:
-    from byol_explore.run_directory import load_config
-    from byol_explore.training import train
+    with leaving_at_once():
+        from byol_explore.run_directory import load_config
+        from byol_explore.training import train
 
     first = _first_look(arguments)
     default = first.base_config(load_config)
@@ -99,7 +100,8 @@ def _train_hard10(command: TrainCommand) -> None:
 
 
 def evaluate_command(arguments: Sequence[str]) -> None:
-    from byol_explore.evaluation.episodes import evaluate
+    with leaving_at_once():
+        from byol_explore.evaluation.episodes import evaluate
 
     command = _parse("evaluate", EvaluateCommand, arguments)
     errors = Console(stderr=True)
