@@ -1,6 +1,7 @@
-"""A few learner steps of a preset for environments outside jit: time, memory, and FLOPs from which to predict more.
+"""Learner steps of a preset for environments outside jit: FLOPs from which to predict, and time and memory of a few.
 
 python benchmarks/learner_step.py --preset atari --steps 3 --json learner_step.json
+python benchmarks/learner_step.py --preset atari-big --steps 0     # only counts, in seconds
 """
 
 import dataclasses
@@ -8,8 +9,10 @@ import resource
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import tyro
 from figures import show
@@ -18,22 +21,80 @@ from flops import count_flops
 import byol_explore
 from byol_explore.agent import act
 from byol_explore.compilation import enable_compilation_cache
+from byol_explore.config import Config
+from byol_explore.envs.host import HostEnvironment
+from byol_explore.learner import Learner
 from byol_explore.networks import cpu
 from byol_explore.runtime.host_actor import HostActor
 from byol_explore.runtime.sebulba import Sebulba
 from byol_explore.training import make_runtime, resolve_devices
+from byol_explore.types import PyTree, TimeStep, Trajectory
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Run and count learner steps, with one batch of environments."""
+    """Count and run learner steps, with one batch of environments."""
 
     preset: str = "atari"
     """Settings to measure."""
     steps: int = 3
-    """Learner steps after the first, which compiles."""
+    """Learner steps after the first, which compiles; 0 only counts."""
     json: Path | None = None
     """Also write the figures here."""
+
+
+def with_axis(size: int, tree: PyTree) -> PyTree:
+    """Shapes with a new leading axis."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((size, *x.shape), x.dtype), tree)
+
+
+def count(config: Config, envs: list[HostEnvironment]) -> dict[str, float]:
+    """From shapes alone: nothing is compiled and no environment is stepped."""
+    spec, size, length = envs[0].spec, config.runtime.batch_size, config.runtime.sequence_length
+    learner, key = Learner(config, spec, len(envs)), jax.random.key(0)
+    with cpu.plain_layers():  # counts nothing that the CPU's form computes twice
+        state = jax.eval_shape(learner.init, key)
+        number, flag = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.bool_)
+        timestep = with_axis(size, TimeStep(spec.observation, number, number, flag, flag))  # pyright: ignore
+        memory = jax.eval_shape(lambda: learner.init(key).acting.initial_memory(spec, size))
+        _, policy, action = jax.eval_shape(act, state.acting, memory, timestep, key)
+        observation, is_first = with_axis(length, (timestep.observation, timestep.is_first))
+        transitions = with_axis(length - 1, (action, timestep.reward, timestep.discount, policy))
+        task = jax.ShapeDtypeStruct((size,), jnp.int32)
+        batch: Any = Trajectory(observation, is_first, *transitions, task=task, memory=memory)  # pyright: ignore
+        step_flops = count_flops(learner.update, state, batch)
+        act_flops = count_flops(act, state.acting, memory, timestep, key)
+    frames = config.steps_per_rollout
+    return {
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(state.online)),
+        "agent_steps_per_learner_step": frames,
+        "game_frames_per_learner_step": frames * config.atari.action_repeat,
+        "learner_tflops_per_learner_step": step_flops / 1e12,
+        "learner_mflops_per_agent_step": step_flops / frames / 1e6,
+        "acting_mflops_per_agent_step": act_flops / size / 1e6,
+    }
+
+
+def run(config: Config, envs: list[HostEnvironment], steps: int) -> dict[str, float]:
+    """Seconds of a learner step, and the largest memory."""
+    runtime = make_runtime(config, envs)
+    assert isinstance(runtime, Sebulba)
+    learner = runtime.init(0).learner
+    actor = HostActor(envs, config.runtime.num_envs, config.runtime.sequence_length, jax.random.key(0), seed=0)
+    print("acting for one batch", flush=True)
+    batch = jax.device_put(actor.rollout(learner.acting).trajectory, runtime.batch_sharding)
+    actor.close()
+    times = []
+    for step in range(steps + 1):
+        began = time.perf_counter()
+        learner, metrics, finite = jax.block_until_ready(runtime._update(learner, batch))
+        times.append(time.perf_counter() - began)
+        print(f"learner step {step}: {times[-1]:.1f} s, loss {float(metrics['loss']):.3f}", flush=True)
+        assert np.all(finite)
+    return {
+        "seconds_per_learner_step": float(np.median(times[1:])),
+        "peak_rss_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    }
 
 
 def measure(arguments: Arguments) -> dict[str, float]:
@@ -42,36 +103,8 @@ def measure(arguments: Arguments) -> dict[str, float]:
     runtime_config = dataclasses.replace(config.runtime, num_envs=config.runtime.batch_size, actors=1)
     config = resolve_devices(dataclasses.replace(config, runtime=runtime_config).validate())
     envs = byol_explore.make_envs(config.env_ids, config.atari)
-    runtime = make_runtime(config, envs)
-    assert isinstance(runtime, Sebulba)
-    learner = runtime.init(0).learner
-    actor = HostActor(envs, config.runtime.num_envs, config.runtime.sequence_length, jax.random.key(0), seed=0)
-    print("acting for one batch", flush=True)
-    batch = actor.rollout(learner.acting).trajectory
-    memory = actor._memory
-    with cpu.plain_layers():  # counts nothing that the CPU's form computes twice
-        step_flops = count_flops(runtime.learner.update, learner, batch)
-        act_flops = count_flops(act, learner.acting, memory, actor._timestep, jax.random.key(0))
-    actor.close()
-    batch = jax.device_put(batch, runtime.batch_sharding)
-    times = []
-    for step in range(arguments.steps + 1):
-        began = time.perf_counter()
-        learner, metrics, finite = jax.block_until_ready(runtime._update(learner, batch))
-        times.append(time.perf_counter() - began)
-        print(f"learner step {step}: {times[-1]:.1f} s, loss {float(metrics['loss']):.3f}", flush=True)
-        assert np.all(finite)
-    frames = config.steps_per_rollout
-    return {
-        "parameters": sum(leaf.size for leaf in jax.tree.leaves(learner.online)),
-        "agent_steps_per_learner_step": frames,
-        "game_frames_per_learner_step": frames * config.atari.action_repeat,
-        "learner_tflops_per_learner_step": step_flops / 1e12,
-        "learner_mflops_per_agent_step": step_flops / frames / 1e6,
-        "acting_mflops_per_agent_step": act_flops / config.runtime.num_envs / 1e6,
-        "seconds_per_learner_step": float(np.median(times[1:])),
-        "peak_rss_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-    }
+    figures = count(config, envs)
+    return figures if arguments.steps == 0 else {**figures, **run(config, envs, arguments.steps)}
 
 
 def main(arguments: Arguments) -> None:

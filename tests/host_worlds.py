@@ -1,4 +1,7 @@
-"""Environments outside jit whose every step is known: scripted ones, and worlds inside jit seen from outside."""
+"""Environments outside jit for tests of the runtime: every step is known, and hooks fail or wait at any of them.
+
+Also worlds inside jit seen from outside. For tests of evaluation `hosts.py` has one that pays by the action.
+"""
 
 import dataclasses
 import functools

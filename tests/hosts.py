@@ -1,4 +1,7 @@
-"""An environment outside jit that does as it is told, and remembers all that was done to it."""
+"""An environment outside jit for tests of evaluation: pays by the action, and remembers all that was done to it.
+
+For tests of the runtime `host_worlds.py` has one whose every observation is known; `envs/scripted.py` has Gymnasium's.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,12 +27,12 @@ class Scripted:
 
     def __init__(
         self, length: Callable[[int], int] = lambda i: i % 3 + 1, *, name: str = "scripted",
-        scores: tuple[float, float] | None = None, fail_at: int | None = None,
+        scores: tuple[float, float] | None = None, fail_at: int | None = None, max_steps: int = 10,
     ) -> None:  # fmt: skip
         self.length, self.fail_at = length, fail_at
         self.batches: list[ScriptedBatch] = []
         observation = jax.ShapeDtypeStruct((6,), jnp.float32)
-        self.spec = EnvSpec(name, observation, ActionSpec(discrete=(2,)), max_steps=10, scores=scores)
+        self.spec = EnvSpec(name, observation, ActionSpec(discrete=(2,)), max_steps=max_steps, scores=scores)
 
     def batch(self, num_envs: int, seed: int) -> "ScriptedBatch":
         self.batches.append(ScriptedBatch(self, num_envs, seed))

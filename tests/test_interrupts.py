@@ -2,11 +2,13 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from byol_explore.interrupts import Interrupts
+from byol_explore.interrupts import Interrupts, leaving_at_once
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -55,3 +57,21 @@ def test_in_another_thread_signals_are_left_alone() -> None:
 def test_exit_codes_are_those_of_the_shell() -> None:
     assert Interrupts.Stopped(signal.SIGINT).exit_code == 130
     assert Interrupts.Stopped(signal.SIGTERM).exit_code == 143
+
+
+def test_while_modules_are_loaded_ctrl_c_ends_the_process_without_a_traceback() -> None:
+    lines = [
+        "import os, signal",
+        "from byol_explore.interrupts import leaving_at_once",
+        "with leaving_at_once(): os.kill(os.getpid(), signal.SIGINT)",
+        "print('still here')",
+    ]
+    ended = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted\n")
+
+
+def test_afterwards_ctrl_c_is_what_it_was() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with leaving_at_once():
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before

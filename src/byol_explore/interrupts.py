@@ -1,8 +1,11 @@
 """Ctrl-C and SIGTERM as requests to save and stop."""
 
+import contextlib
+import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -36,3 +39,21 @@ class Interrupts:
         print("\ninterrupted: saving after this round; once more stops at once", file=sys.stderr, flush=True)
         for each, handler in self._before.items():
             signal.signal(each, handler)
+
+
+@contextlib.contextmanager
+def leaving_at_once() -> Iterator[None]:
+    """While modules are loaded Ctrl-C ends the process: nothing is to be saved yet, and no traceback is of use."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"interrupted\n")
+    os._exit(128 + number)

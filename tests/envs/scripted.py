@@ -1,4 +1,7 @@
-"""Gymnasium environments that do what a script says, registered for tests under the namespace `scripted`."""
+"""Gymnasium environments that do what a script says, registered for tests under the namespace `scripted`.
+
+For tests of the adapter to Gymnasium; `hosts.py` and `host_worlds.py` are on the side of our own protocol.
+"""
 
 import contextlib
 from collections.abc import Iterator

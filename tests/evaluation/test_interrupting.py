@@ -10,66 +10,30 @@ from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.evaluation.periodic import Evaluations
 from byol_explore.evaluation.play import Interrupted, play
 from byol_explore.presets import make_config
+from hosts import Scripted, indifferent
 
 
-class Endless:
+def endless(max_steps: int) -> Scripted:
     """An environment whose episodes never end by themselves."""
-
-    def __init__(self, max_steps: int = 7) -> None:
-        from byol_explore.envs.base import ActionSpec, EnvSpec
-
-        observation = jax.ShapeDtypeStruct((3,), np.float32)
-        self.spec = EnvSpec("endless", observation, ActionSpec((2,)), max_steps=max_steps)
-        self.steps = self.closed = 0
-
-    def batch(self, num_envs: int, seed: int) -> "Endless":
-        self.num_envs = num_envs
-        return self
-
-    def _answer(self, *, first: bool) -> object:
-        from byol_explore.types import TimeStep
-
-        ones, flags = np.ones(self.num_envs, np.float32), np.full(self.num_envs, first)
-        return TimeStep(np.zeros((self.num_envs, 3), np.float32), ones, ones, flags, np.zeros(self.num_envs, bool))
-
-    def reset(self) -> object:
-        return self._answer(first=True)
-
-    def step(self, action: object) -> object:
-        self.steps += 1
-        return self._answer(first=False)
-
-    def places(self) -> np.ndarray:
-        return np.zeros((self.num_envs, 0), np.int32)
-
-    def render(self) -> np.ndarray:
-        return np.zeros((2, 2, 3), np.uint8)
-
-    def close(self) -> None:
-        self.closed += 1
+    return Scripted(lambda i: 10**6, max_steps=max_steps)
 
 
-@pytest.fixture(scope="module")
-def actor() -> object:
-    from byol_explore.learner import Learner
-
-    return Learner(make_config(), Endless().spec, 1).init(jax.random.key(0)).acting
-
-
-def test_the_limit_of_an_episode_ends_it(actor: object) -> None:
-    env = Endless(max_steps=7)
-    results = play(actor, env, 2, jax.random.key(0))  # pyright: ignore[reportArgumentType]
-    assert (env.steps, env.closed) == (7, 1)
-    np.testing.assert_array_equal(results.episode_return, [7.0, 7.0])
+def test_the_limit_of_an_episode_ends_it() -> None:
+    env = endless(max_steps=7)
+    results = play(indifferent(env, -50.0, 50.0), env, 2, jax.random.key(0))
+    (batch,) = env.batches
+    assert (len(batch.actions), batch.closed) == (7, 1)
+    np.testing.assert_array_equal(results.episode_return, [7.0, 7.0])  # the second action pays one
 
 
-def test_giving_up_closes_the_environments_and_changes_no_score(actor: object) -> None:
-    env = Endless(max_steps=100)
+def test_giving_up_closes_the_environments_and_changes_no_score() -> None:
+    env = endless(max_steps=100)
+    actor = indifferent(env, 0.0, 0.0)
     with pytest.raises(Interrupted):
-        play(actor, env, 2, jax.random.key(0), should_stop=lambda: env.steps >= 3)  # pyright: ignore[reportArgumentType]
-    assert (env.steps, env.closed) == (3, 1)
-    evaluations = Evaluations(make_config(), [env])  # pyright: ignore[reportArgumentType]
-    assert evaluations.run(actor, 10, should_stop=lambda: True) == "given up"  # pyright: ignore[reportArgumentType]
+        play(actor, env, 2, jax.random.key(0), should_stop=lambda: len(env.batches[0].actions) >= 3)
+    assert (len(env.batches[0].actions), env.batches[0].closed) == (3, 1)
+    evaluations = Evaluations(make_config(), [env])
+    assert evaluations.run(actor, 10, should_stop=lambda: True) == "given up"
     assert evaluations.summary() == {}
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from byol_explore.commands.parsing import parse
+from byol_explore.interrupts import leaving_at_once
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class EvaluateCommand:
 
 def run(arguments: Sequence[str]) -> None:
     command = parse("evaluate", EvaluateCommand, arguments)
-    from byol_explore.evaluation.episodes import evaluate
+    with leaving_at_once():
+        from byol_explore.evaluation.episodes import evaluate
 
     errors = Console(stderr=True)
     with errors.status("playing") as status:  # only on a terminal

@@ -7,6 +7,7 @@ from pathlib import Path
 import tyro
 
 from byol_explore.commands.parsing import parse
+from byol_explore.interrupts import leaving_at_once
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class FilmCommand:
 
 def run(arguments: Sequence[str]) -> None:
     command = parse("film", FilmCommand, arguments)
-    from byol_explore.evaluation.films import film_run
+    with leaving_at_once():
+        from byol_explore.evaluation.films import film_run
 
     film_run(command.run, say=(lambda text: None) if command.quiet else print)

@@ -13,6 +13,7 @@ from rich.table import Table
 from byol_explore.commands.parsing import OneLineParser, parse
 from byol_explore.config import Config, default_run_dir
 from byol_explore.errors import UserError
+from byol_explore.interrupts import leaving_at_once
 
 DESCRIPTION = """Train an agent and leave everything in a run directory. For example:
 
@@ -41,8 +42,9 @@ class TrainCommand:
 
 
 def run(arguments: Sequence[str]) -> None:
-    from byol_explore.run_directory import load_config
-    from byol_explore.training import train
+    with leaving_at_once():
+        from byol_explore.run_directory import load_config
+        from byol_explore.training import train
 
     command = parse_train(arguments, load_config)
     if command.config.env == "atari:hard10":

@@ -28,7 +28,7 @@ def draw_pyramid(coverage: dict[str, Any], path: Path) -> Path:
     figure = Figure(figsize=(13, 4.6), layout="constrained")
     pyramid, first_room = figure.subplots(1, 2, width_ratios=(2, 1))
     _draw_rooms(pyramid, entered, beyond=sum(level > 0 for level, _, _ in coverage["rooms"]))
-    _draw_visits(first_room, coverage)
+    draw_visits(first_room, coverage)
     temporary = path.with_suffix(".tmp.png")
     figure.savefig(temporary, dpi=110)
     temporary.replace(path)
@@ -53,7 +53,7 @@ def _draw_rooms(axis: Axes, entered: dict[int, int], beyond: int) -> None:
     axis.set_title(f"{len(entered)} of 24 rooms entered{more}; numbers below: environment steps at the first entry")
 
 
-def _draw_visits(axis: Axes, coverage: dict[str, Any]) -> None:
+def draw_visits(axis: Axes, coverage: dict[str, Any]) -> None:
     """Steps spent in each cell of the first room, the way the screen shows it."""
     cell = coverage["cell"]
     visits = np.zeros((256 // cell, 160 // cell + 1))
