@@ -16,6 +16,7 @@ COMMANDS = {  # each is `run` in the module of that name in byol_explore.command
     "study": "run all runs of a study that are missing",
     "report": "make a page, figures and tables from runs",
     "watch": "keep that page fresh while runs go on",
+    "thin": "copy runs without what a report does not need",
     "presets": "list presets and ablations",
     "envs": "list environments",
 }

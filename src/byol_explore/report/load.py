@@ -112,7 +112,7 @@ def load_runs(directories: Sequence[Path]) -> Runs:
     for root in roots:
         if not root.is_dir():
             raise UserError(f"{root} is not a directory: name one that holds runs")
-        paths = list(_run_directories(root))
+        paths = list(run_directories(root))
         if not paths:
             raise UserError(f"{root} holds no run: neither it nor anything below it has config.json and metrics.jsonl")
         for path in paths:
@@ -134,7 +134,7 @@ def split_tasks(env: str) -> list[str]:
     return [name.strip() for name in env.split(",")]
 
 
-def _run_directories(root: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+def run_directories(root: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
     """Directories with config.json and metrics.jsonl, without looking into a run's own or round in circles."""
     if root.resolve() in above:
         return
@@ -143,7 +143,7 @@ def _run_directories(root: Path, above: frozenset[Path] = frozenset()) -> Iterat
         return
     for path in sorted(root.iterdir(), key=lambda path: _natural(path.name)):
         if path.is_dir() and not path.name.startswith("."):
-            yield from _run_directories(path, above | {root.resolve()})
+            yield from run_directories(path, above | {root.resolve()})
 
 
 def _load_run(directory: Path, root: Path) -> Run:

@@ -1,0 +1,28 @@
+"""`byol-explore thin`: runs without what a report does not need."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from byol_explore.commands.parsing import parse
+
+
+@dataclass(frozen=True)
+class ThinCommand:
+    """Copy runs without checkpoints and with fewer digits: small enough to publish, enough to make the report again."""
+
+    directory: tyro.conf.Positional[Path]
+    """A run or study directory."""
+    out: Path
+    """Where the copy goes; a directory that is empty or does not exist."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    command = parse("thin", ThinCommand, arguments)
+    from byol_explore.report.thin import thin_runs
+
+    count = thin_runs(command.directory, command.out)
+    size = sum(path.stat().st_size for path in command.out.rglob("*") if path.is_file())
+    print(f"{count} {'run' if count == 1 else 'runs'}, {size / 1e6:.1f} MB: {command.out}")
