@@ -152,11 +152,11 @@ class Learner:
 
     def intrinsic_reward(self, state: LearnerState, trajectory: Trajectory) -> Array:
         """[T-1, B] what the agent would be paid for a batch, which it does not learn from."""
-        _, world_view = self._views(state.online.actor, trajectory)
+        _, world_view = self.views(state.online.actor, trajectory)
         curiosity = state.online.curiosity(state.target, world_view, trajectory, self.axis)
         return self._reward(state.statistics, curiosity.uncertainty, trajectory)[1]
 
-    def _views(self, actor: Actor, trajectory: Trajectory) -> tuple[View, View]:
+    def views(self, actor: Actor, trajectory: Trajectory) -> tuple[View, View]:
         """What the policy and what the curiosity see of a batch; the same when they share."""
         memory = trajectory.memory
         view = actor.representation.unroll(trajectory, memory.core)
@@ -172,7 +172,7 @@ class Learner:
         agent, curiosity_config = self.config.agent, self.config.curiosity
         online = copies(online, self.axis)
         actor = online.actor
-        view, world_view = self._views(actor, trajectory)
+        view, world_view = self.views(actor, trajectory)
         curiosity = online.curiosity(state.target, world_view, trajectory, self.axis)
         reward, intrinsic, statistics, reward_metrics = self._reward(
             state.statistics, curiosity.uncertainty, trajectory

@@ -190,7 +190,10 @@ def test_curiosity_neither_drowns_nor_is_drowned(intrinsic: float, extrinsic: fl
 
 def test_the_worst_mixed_task_decides() -> None:
     silent = TASK._replace(intrinsic=0.0, extrinsic=0.0)
-    assert check_mixing(probed(tasks={"rooms-2": TASK, "rooms-6": silent})).verdict == "bad"
+    found = check_mixing(probed(tasks={"rooms-2": TASK, "rooms-6": silent}))
+    assert found.verdict == "bad"
+    assert "everything in rooms-6 is below the mean" in found.advice
+    assert "curiosity.mixing" in check_mixing(probed(tasks={"rooms-6": silent})).advice
 
 
 def test_curiosity_alone_has_nothing_to_mix() -> None:

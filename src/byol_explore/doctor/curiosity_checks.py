@@ -196,7 +196,15 @@ def check_mixing(evidence: Evidence) -> Finding:
     return finding(check, verdict, min(shares.values()),
                    f"curiosity's share of the reward: {', '.join(words)}"
                    + ("" if rewarded else "; no reward of the task in the rollout"),
-                   "change curiosity.mixing: up if curiosity is drowned, down if it drowns the task")  # fmt: skip
+                   _mixing_advice(shares, clips=config.prioritize))  # fmt: skip
+
+
+def _mixing_advice(shares: dict[str, float], *, clips: bool) -> str:
+    silent = [task for task, share in shares.items() if share == 0]
+    if clips and 0 < len(silent) < len(shares):  # the threshold is one for all tasks
+        return (f"everything in {', '.join(silent)} is below the mean uncertainty of all tasks, and clipped: try "
+                "--ablation no-clipping, or train such tasks apart")  # fmt: skip
+    return "change curiosity.mixing: up if curiosity is drowned, down if it drowns the task"
 
 
 def _mixing_verdict(share: float, *, found: bool) -> Verdict:

@@ -34,9 +34,7 @@ class Seen(NamedTuple):
 def look(learner: Learner, state: LearnerState, trajectory: Trajectory) -> Seen:
     """What the learner's loss computes on its way, kept for every transition."""
     config, online, valid = learner.config, state.online, trajectory.valid
-    actor, memory = online.actor, trajectory.memory
-    view = actor.representation.unroll(trajectory, memory.core)
-    world_view = view if actor.world is None else actor.world.unroll(trajectory, memory.world)
+    view, world_view = learner.views(online.actor, trajectory)
     uncertainty = online.curiosity(state.target, world_view, trajectory).uncertainty
     normalizer, intrinsic = moments.intrinsic_reward(
         state.statistics.normalizer, uncertainty, valid, config.curiosity.normalizer_decay, config.prioritize
