@@ -49,6 +49,13 @@ def test_the_numbers_of_curves_are_in_full(written: Path) -> None:
     assert len(rows[10]["mean"]) > 10
 
 
+def test_a_page_by_itself_links_to_no_files(tmp_path: Path) -> None:
+    page = write_report(sample_report(), tmp_path / "report", page_only=True)
+    assert list(page.parent.iterdir()) == [page]
+    assert 'href="figures/' not in page.read_text()
+    assert 'href="tables/' not in page.read_text()
+
+
 def test_progress_is_told(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     write_report(SMALL, tmp_path / "report", lambda done, total: told.append((done, total)))

@@ -22,6 +22,8 @@ class ReportCommand:
     """Run or study directories; all runs below them are compared."""
     out: Path | None = None
     """Where the report is written; default <first directory>/report. An older report there is replaced."""
+    page_only: bool = False
+    """Write the page by itself, without figures and tables as files beside it."""
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -35,7 +37,10 @@ def run(arguments: Sequence[str]) -> None:
     check_target(target)
     with Console(stderr=True).status("reading runs") as status:  # only on a terminal
         report = build_report(command.directories)
-        page = write_report(report, target, lambda done, total: status.update(f"writing: {done} of {total}"))
+        page = write_report(
+            report, target, lambda done, total: status.update(f"writing: {done} of {total}"),
+            page_only=command.page_only,
+        )  # fmt: skip
     for table in first_table(report):
         console = Console()
         console.print(console_table(table, console.width))

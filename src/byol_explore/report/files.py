@@ -33,14 +33,16 @@ def check_target(target: Path) -> None:
     raise UserError(f"{target} exists and is no report: choose another --out")
 
 
-def write_report(report: Report, target: Path, progress: Progress = lambda done, total: None) -> Path:
-    """Write everything beside the target, then put it in its place; the path of the page."""
+def write_report(
+    report: Report, target: Path, progress: Progress = lambda done, total: None, *, page_only: bool = False
+) -> Path:
+    """Write everything, or the page by itself, beside the target, then put it in its place; the path of the page."""
     check_target(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         fresh = scratch / "new"
-        _write_all(report, fresh, progress)
+        _write_page(report, fresh) if page_only else _write_all(report, fresh, progress)
         if target.exists():
             target.rename(scratch / "old")
         fresh.rename(target)
@@ -49,10 +51,15 @@ def write_report(report: Report, target: Path, progress: Progress = lambda done,
     return target / "index.html"
 
 
+def _write_page(report: Report, directory: Path, *, files: bool = False) -> None:
+    directory.mkdir(parents=True)
+    (directory / "index.html").write_text(render_page(report, files=files), encoding="utf-8")
+
+
 def _write_all(report: Report, directory: Path, progress: Progress) -> None:
+    _write_page(report, directory, files=True)
     for part in ("figures", "tables"):
-        (directory / part).mkdir(parents=True)
-    (directory / "index.html").write_text(render_page(report, files=True), encoding="utf-8")
+        (directory / part).mkdir()
     named = [pair for _, blocks in named_sections(report) for pair in blocks]
     for done, (name, block) in enumerate(named, 1):
         for path, data in _files(name, block, report.variants):
