@@ -102,7 +102,7 @@ def scalars(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """All whole lines of a metrics.jsonl; a line cut off by a crash is left out."""
     rows = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text(errors="replace").splitlines():
         try:
             rows.append(json.loads(line))
         except ValueError:

@@ -107,6 +107,16 @@ def test_one_collapsed_task_of_two_is_found_and_named() -> None:
     assert "rooms-6" in finding.detail
 
 
+def test_few_directions_are_found_in_any_task_and_not_called_a_collapse() -> None:
+    narrow = TASK._replace(distinct=500, spread=0.8, rank=1.9)
+    finding = check_embedding(probed(tasks={"rooms-2": TASK._replace(spread=0.3), "rooms-6": narrow}))
+    assert finding.verdict == "warning"
+    assert "rooms-6" in finding.detail
+    assert finding.advice is not None
+    assert "few directions" in finding.advice
+    assert "everything looks alike" not in finding.advice
+
+
 @pytest.mark.parametrize(("spread", "verdict"), [(0.3, "ok"), (0.005, "warning"), (1e-5, "bad")])
 def test_a_logged_collapse_needs_no_checkpoint(spread: float, verdict: str) -> None:
     assert check_embedding(without_probe(logged(embedding_spread=spread))).verdict == verdict

@@ -1,5 +1,7 @@
 """Figures for papers."""
 
+from pathlib import Path
+
 import numpy as np
 from matplotlib.colors import to_hex
 
@@ -33,6 +35,17 @@ def test_bars_are_named_and_missing_ones_left_empty() -> None:
     ).axes
     assert [label.get_text() for label in axis.get_yticklabels()] == VARIANTS
     assert [patch.get_width() for patch in axis.patches][::2] == [1.0, 3.0]
+
+
+def test_any_name_can_be_drawn(tmp_path: Path) -> None:
+    names = [r"$\foo$", f"{'deep/' * 40}run"]
+    curves = [Curve(name, [1.0, 2.0], [0.0, 0.5], [None, None], [None, None]) for name in names]
+    maps = HeatMap("m", names[0], ["..."], [("now", [[1.0] * 3])], "visits")
+    bars = Bars("b", "", "x", names, [1.0, 2.0], [None, None], [None, None])
+    for block in (Plot("p", names[0], "x", "y", curves), bars, maps):
+        draw_figure(block, names).savefig(tmp_path / "figure.png")
+    [axis] = draw_figure(bars, names).axes
+    assert axis.get_yticklabels()[1].get_text() == f"…/{'deep/' * 7}run"
 
 
 def test_slices_share_their_scale_and_walls_are_walls() -> None:

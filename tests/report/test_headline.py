@@ -61,6 +61,16 @@ def test_the_comparison_and_its_winner_are_said_in_words(tmp_path: Path) -> None
     assert "5 runs and 9 minutes of training" in said
 
 
+def test_equal_scores_have_no_winner(tmp_path: Path) -> None:
+    for method in ("byol-explore", "rnd"):
+        write_run(tmp_path, f"{method}-seed0", make_rows([0.5]), method=method)
+    said = words(section_of(tmp_path))
+    assert "All have the same clipped mean score (CHNS), 50.0 of 100: byol-explore, rnd." in said
+    write_run(tmp_path, "icm-seed0", make_rows([0.25]), method="icm")
+    said = words(section_of(tmp_path))
+    assert "byol-explore, rnd have the highest clipped mean score (CHNS), 50.0 of 100, before icm with 25.0." in said
+
+
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     write_run(tmp_path, "byol-explore-seed0", [], finished=False)
     write_run(tmp_path, "byol-explore-seed1", make_rows([0.5]), finished=False)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,19 @@ def test_lines_are_spaced_evenly_from_the_first_to_the_last(count: int) -> None:
 def test_numbers_keep_their_leading_digits(value: object, short: object) -> None:
     assert rounded(value) == short
     assert isinstance(rounded(value), type(short))
+
+
+def test_damaged_runs_are_copied_as_far_as_a_report_reads_them(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", lines=0)
+    (tmp_path / "run/metrics.jsonl").write_bytes(
+        b'{"steps": 1, "a": NaN, "b": -Infinity}\n{"ste\xff\xfe\n{"steps": 2}\n'
+    )
+    (tmp_path / "run/maps.json").write_text('{"tasks": {"a"')
+    thin_runs(tmp_path / "run", tmp_path / "thin")
+    first, second = read_metrics(tmp_path / "thin/metrics.jsonl")
+    assert math.isnan(first["a"])
+    assert (first["b"], second) == (-math.inf, {"steps": 2})
+    assert not (tmp_path / "thin/maps.json").exists()
 
 
 def test_nothing_is_overwritten_and_a_copy_does_not_lie_in_its_original(tmp_path: Path) -> None:

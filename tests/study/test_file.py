@@ -32,6 +32,13 @@ def test_methods_and_ablations_are_short_for_variants() -> None:
     )  # fmt: skip
 
 
+def test_no_ablation_is_the_method_itself() -> None:
+    variants = parse_study(HEAD + "ablations = ['none', 'horizon-1']", "x").variants
+    assert [(each.name, each.method) for each in variants] == [
+        ("byol-explore", "byol-explore"), ("horizon-1", "byol-explore"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -34,6 +34,15 @@ def test_all_tasks_can_be_one_run() -> None:
     assert (run.name, run.config.env) == ("2-tasks/byol-explore-seed0", "rooms-4,rooms-6")
 
 
+@pytest.mark.parametrize(
+    ("tasks", "folder"),
+    [("['rooms-4,rooms-6', 'rooms-4,rooms-8']", "2-tasks"), ("['probe:memory', 'probe-memory']", "probe-memory")],
+)
+def test_runs_on_other_tasks_never_share_a_directory(tasks: str, folder: str) -> None:
+    with pytest.raises(UserError, match=rf"^small.toml: runs on the tasks .* both be kept in {folder}/byol-explore-se"):
+        plan_runs(study_of(tasks=tasks))
+
+
 def test_runs_can_be_chosen() -> None:
     study = study_with("a", "b", seeds="2")
     assert [run.name for run in plan_runs(study, only="b-")] == ["probe-memory/b-seed0", "probe-memory/b-seed1"]

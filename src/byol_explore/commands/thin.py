@@ -11,7 +11,10 @@ from byol_explore.commands.parsing import parse
 
 @dataclass(frozen=True)
 class ThinCommand:
-    """Copy runs without checkpoints and with fewer digits: small enough to publish, enough to make the report again."""
+    """Copy runs without checkpoints and with fewer digits: small enough to publish, enough to make the report again.
+
+    Of longer logs 200 lines are kept, evenly spaced: what was best between them is not in the copy.
+    """
 
     directory: tyro.conf.Positional[Path]
     """A run or study directory."""

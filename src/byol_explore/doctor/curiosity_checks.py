@@ -1,6 +1,6 @@
 """Checks of the curiosity: its target, its embeddings, its rewards. Each is a pure function of the evidence."""
 
-from byol_explore.doctor.evidence import Evidence
+from byol_explore.doctor.evidence import Evidence, TaskProbe
 from byol_explore.doctor.findings import Finding, Verdict, finding, grade, not_used, unknown
 
 # A target that follows closes 1 - alpha of its distance per update; half of that already means it does not.
@@ -84,22 +84,31 @@ def check_embedding(evidence: Evidence) -> Finding:
     check = "embedding"
     if evidence.config.method == "none":
         return not_used(check, NO_CURIOSITY)
-    advice = ("the encoder has collapsed: everything looks alike and nothing is uncertain; lower the learning rate, "
-              "raise curiosity.target_decay, and for images keep network.center_images")  # fmt: skip
+    remedy = "lower the learning rate, raise curiosity.target_decay, and for images keep network.center_images"
+    advice = f"the encoder has collapsed: everything looks alike and nothing is uncertain; {remedy}"
     if evidence.probe is None:
         spread = evidence.recent("embedding_spread")
         if spread is None:
             return unknown(check, evidence)
         verdict = grade(bad=spread < COLLAPSED_SPREAD, warning=spread < LOW_SPREAD)
         return finding(check, verdict, spread, f"spread {spread:.3g} of at most 1, as logged", advice)
-    task, seen = min(evidence.probe.tasks.items(), key=lambda item: item[1].spread)
+    task, seen = max(evidence.probe.tasks.items(), key=lambda item: (*_collapse(item[1]), -item[1].spread))
     if seen.distinct < 2:
         return unknown(check, evidence, f"all observations of {task} in the rollout are the same")
+    bad, warning = _collapse(seen)
+    if seen.spread >= LOW_SPREAD:
+        advice = (f"the embeddings lie along few directions: the observations have no more that matter, or the encoder "
+                  f"is collapsing; if it stays so, {remedy}")  # fmt: skip
+    detail = f"{seen.distinct} different observations of {task}: spread {seen.spread:.3g} of at most 1, "
+    verdict = grade(bad=bad, warning=warning)
+    return finding(check, verdict, seen.spread, detail + f"in {seen.rank:.1f} directions", advice)
+
+
+def _collapse(seen: TaskProbe) -> tuple[bool, bool]:
+    """Whether a task's embeddings are as good as one, and whether they are on the way there."""
     many = seen.distinct >= FEWEST_OBSERVATIONS
     bad = seen.spread < COLLAPSED_SPREAD or (many and seen.rank < COLLAPSED_RANK)
-    verdict = grade(bad=bad, warning=seen.spread < LOW_SPREAD or (many and seen.rank < LOW_RANK))
-    detail = f"{seen.distinct} different observations of {task}: spread {seen.spread:.3g} of at most 1, "
-    return finding(check, verdict, seen.spread, detail + f"in {seen.rank:.1f} directions", advice)
+    return bad, seen.spread < LOW_SPREAD or (many and seen.rank < LOW_RANK)
 
 
 def check_normalizer(evidence: Evidence) -> Finding:

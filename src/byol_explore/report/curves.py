@@ -36,7 +36,7 @@ def draw_curves(directory: Path) -> Path | None:
     figure = Figure(figsize=(16, 12), layout="constrained")  # without pyplot, whose state is the caller's
     for axis, (title, names) in zip(figure.subplots(4, 4).flat, PANELS, strict=True):
         _panel(axis, rows, title, names)
-    figure.suptitle(str(directory))
+    figure.suptitle(str(directory), parse_math=False)
     path = directory / "curves.png"
     temporary = directory / "curves.tmp.png"
     figure.savefig(temporary, dpi=100)

@@ -14,6 +14,7 @@ from byol_explore.report.palette import RAMP, Stroke, family_stroke, stroke
 
 _LEGEND_COLUMNS = 4
 _MAP_COLUMNS = 4
+_LONGEST = 40  # letters of a name that a figure has room for
 _MARKS = {"D": "∩", "G": "⚑", "o": "●"}
 
 
@@ -37,9 +38,8 @@ def _draw_plot(plot: Plot, variants: list[str]) -> Figure:
         axis.fill_between(curve.x, low, high, color=line.light, alpha=0.16, linewidth=0)
         dashes = (0, tuple(length / 2 for length in line.dashes)) if line.dashes else "-"
         marker = "o" if np.isfinite(mean).sum() == 1 else ""
-        axis.plot(
-            curve.x, mean, color=line.light, linestyle=dashes, label=curve.variant, marker=marker, zorder=3 - order / 99
-        )
+        style = {"color": line.light, "linestyle": dashes, "marker": marker, "zorder": 3 - order / 99}
+        axis.plot(curve.x, mean, label=_name(curve.variant), **style)  # pyright: ignore[reportArgumentType]
     _style(axis, plot.title, plot.x_label, plot.y_label)
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     if plot.logarithmic:
@@ -53,7 +53,8 @@ def _draw_plot(plot: Plot, variants: list[str]) -> Figure:
 
 
 def _draw_bars(bars: Bars, variants: list[str]) -> Figure:
-    longest = max(map(len, bars.variants), default=0)
+    names = [_name(variant) for variant in bars.variants]
+    longest = max(map(len, names), default=0)
     height = 0.9 + 0.36 * max(len(bars.variants), 1)
     figure, axis = _figure(5.6, height, left=0.25 + 0.075 * longest, right=0.2, bottom=0.5, top=0.35)
     low, high = _array(bars.low), _array(bars.high)
@@ -62,7 +63,7 @@ def _draw_bars(bars: Bars, variants: list[str]) -> Figure:
         axis.barh(place, value, height=0.6, color=line.light, alpha=0.22)
         axis.plot([low[place], high[place]], [place, place], color=line.light, linewidth=2)
         axis.plot([value], [place], "o", color=line.light)
-    axis.set_yticks(range(len(bars.variants)), bars.variants)
+    axis.set_yticks(range(len(names)), names)
     axis.invert_yaxis()
     _style(axis, bars.title, bars.x_label, "")
     axis.grid(visible=False, axis="y")
@@ -85,7 +86,7 @@ def _draw_map(heat_map: HeatMap) -> Figure:
     panel = 2.6 * len(heat_map.floor) / max(map(len, heat_map.floor))
     width, height = 2.75 * columns + 0.9, (panel + 0.3) * rows + 0.35
     figure = Figure(figsize=(width, height))
-    figure.text(0.1 / width, 1 - 0.22 / height, heat_map.title, fontsize=10)
+    figure.text(0.1 / width, 1 - 0.22 / height, _plain(heat_map.title), fontsize=10)
     colours = ScalarMappable(_norm(heat_map), LinearSegmentedColormap.from_list("report", RAMP))
     for index, (label, values) in enumerate(heat_map.slices):
         row, column = divmod(index, columns)
@@ -132,7 +133,7 @@ def _strokes(names: list[str], variants: list[str]) -> list[Stroke]:
 
 
 def _style(axis: Axes, title: str, x_label: str, y_label: str) -> None:
-    axis.set_title(title, fontsize=10, loc="left")
+    axis.set_title(_plain(title), fontsize=10, loc="left")
     axis.set_xlabel(x_label, fontsize=9)
     axis.set_ylabel(y_label, fontsize=9)
     axis.tick_params(labelsize=8, length=0)
@@ -141,6 +142,16 @@ def _style(axis: Axes, title: str, x_label: str, y_label: str) -> None:
     for side in ("top", "right", "left"):
         axis.spines[side].set_visible(False)
     axis.spines["bottom"].set_color("#c9cdd2")
+
+
+def _name(variant: str) -> str:
+    """For a legend; of a long one the end."""
+    return _plain(variant if len(variant) <= _LONGEST else f"…{variant[1 - _LONGEST :]}")
+
+
+def _plain(text: str) -> str:
+    """For matplotlib, which takes what stands between dollars for mathematics."""
+    return text.replace("$", r"\$")
 
 
 def _array(values: Sequence[float | None]) -> np.ndarray:

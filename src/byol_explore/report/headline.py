@@ -182,11 +182,16 @@ def _winner(runs: Runs, table: Table) -> list[str]:
     if not scored:
         return []
     scored.sort(key=lambda pair: -pair[0])
-    (best, first), others = scored[0], [f"{variant} with {score:.1f}" for score, variant in scored[1:]]
+    best = f"{scored[0][0]:.1f}"
+    first = [variant for score, variant in scored if f"{score:.1f}" == best]
+    others = [f"{variant} with {score:.1f}" for score, variant in scored[len(first) :]]
+    if len(scored) == 1:
+        return [f"{first[0]} has a clipped mean score (CHNS) of {best} of 100."]
     if not others:
-        return [f"{first} has a clipped mean score (CHNS) of {best:.1f} of 100."]
+        return [f"All have the same clipped mean score (CHNS), {best} of 100: {listed(first)}."]
+    have = "has" if len(first) == 1 else "have"
     last = f"; the lowest is {others[-1]}" if len(others) > 1 else ""
-    return [f"{first} has the highest clipped mean score (CHNS), {best:.1f} of 100, before {others[0]}{last}."]
+    return [f"{listed(first)} {have} the highest clipped mean score (CHNS), {best} of 100, before {others[0]}{last}."]
 
 
 def _name(run: Run) -> str:

@@ -1,6 +1,8 @@
 """Runs small enough to be kept beside a page: what a report is made from, and nothing else."""
 
+import contextlib
 import json
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +42,7 @@ def _thin(run: Path, target: Path) -> None:
             shutil.copy(run / name, target)
     if (run / "films").is_dir():
         shutil.copytree(run / "films", target / "films")
-    if (run / "maps.json").is_file():
+    with contextlib.suppress(FileNotFoundError, ValueError):  # a report leaves out damaged maps too
         maps = rounded(json.loads((run / "maps.json").read_text()))
         (target / "maps.json").write_text(json.dumps(maps, separators=(",", ":")) + "\n")
     rows = spaced(read_metrics(run / "metrics.jsonl"))
@@ -61,7 +63,7 @@ def rounded(value: Any) -> Any:
         return {name: rounded(entry) for name, entry in value.items()}
     if isinstance(value, list):
         return [rounded(entry) for entry in value]
-    if not isinstance(value, float):
+    if not isinstance(value, float) or not math.isfinite(value):
         return value
     short = float(f"{value:.{DIGITS}g}")
     return int(short) if short == int(short) else short

@@ -141,7 +141,8 @@ def _variants(data: dict[str, Any]) -> tuple[Variant, ...]:
     for ablation in _texts(data, "ablations"):
         if ablation not in ABLATIONS:
             raise unknown("ablation", ablation, list(ABLATIONS))
-        variants.append(Variant(ablation, ablation=ablation))
+        name = ablation if ablation != "none" else "byol-explore"  # a variant called none is the method
+        variants.append(Variant(name, ablation=ablation))
     for table in _take(data, "variants", list, []):
         if not isinstance(table, dict):
             raise UserError(f"variants holds {table!r}: every variant is a table, [[variants]]")

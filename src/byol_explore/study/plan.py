@@ -51,6 +51,7 @@ def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list
         for task in tasks
         for variant in study.variants
     ]
+    _check_names(study, runs)
     chosen = [run for run in runs if only in run.name]
     if not chosen:
         raise UserError(f"--only {only!r} fits none of the {len(runs)} runs: they are called like {runs[0].name}")
@@ -102,6 +103,17 @@ def _planned(study: Study, variant: Variant, task: str, seed: int) -> PlannedRun
     options = [word for name, value in chosen.items() for word in (f"--{name}", str(value))]
     name = f"{folder_name(task)}/{variant.name}-seed{seed}"
     return PlannedRun(name, variant.name, config, (*options, *setting_options(settings)))
+
+
+def _check_names(study: Study, runs: Sequence[PlannedRun]) -> None:
+    """A UserError for two tasks with the same folder: their runs would be taken for each other."""
+    envs: dict[str, str] = {}
+    for run in runs:
+        if envs.setdefault(run.name, run.config.env) != run.config.env:
+            pair = f"{envs[run.name]!r} and {run.config.env!r}"
+            raise UserError(
+                f"{study.source}: runs on the tasks {pair} would both be kept in {run.name}: make two studies of them"
+            )
 
 
 def _unknown_preset(study: Study) -> UserError:
