@@ -1,11 +1,13 @@
 """`byol-explore watch`."""
 
+import contextlib
 import re
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,24 @@ import pytest
 from byol_explore.cli import main
 
 
+@contextlib.contextmanager
+def started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that hears Ctrl-C even if the tests run in the background, and does not outlive a failure."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, preexec_fn=_listen) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _listen() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_it_serves_at_once_and_ends_cleanly_after_ctrl_c(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "byol_explore.cli", "watch", str(tmp_path / "later"), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with started(command) as process:
         assert process.stdout
         assert process.stderr
         line = process.stdout.readline()
