@@ -49,6 +49,7 @@ def test_it_serves_at_once_and_ends_cleanly_after_ctrl_c(tmp_path: Path) -> None
     ("arguments", "complaint"),
     [
         ([], "which runs? give one or more run or study directories"),
+        (["runs", __file__], f"{__file__} is a file: give one or more run or study directories"),
         (["runs", "--every", "0"], "every is 0.0: it must be more than 0 seconds"),
         (["runs", "--every", "nan"], "every is nan: it must be more than 0 seconds"),
         (["runs", "--port", "-1"], "port -1 is not one of 0 to 65535"),

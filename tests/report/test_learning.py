@@ -36,6 +36,16 @@ def test_the_mean_over_tasks_is_of_clipped_scores_where_all_are_known(tmp_path: 
     np.testing.assert_allclose(np.asarray(overall.curves[0].mean, float), [30.0, 75.0])
 
 
+def test_a_variant_that_lacks_a_task_has_no_mean_over_tasks(tmp_path: Path) -> None:
+    write_run(tmp_path, "byol-explore-seed0", two_tasks(0.4, 0.2), env="rooms-4,rooms-5")
+    write_run(tmp_path, "rnd-seed0", make_rows([0.9]), method="rnd", env="rooms-4")
+    for step, env in enumerate(("rooms-4", "rooms-5")):
+        rows = [{"steps": step, "success_rate": 1.0}]
+        write_run(tmp_path, f"{env}/icm-seed0", rows, finished=False, method="icm", env=env)
+    overall = blocks(learning(load_runs([tmp_path])), Plot)[0]
+    assert [curve.variant for curve in overall.curves] == ["byol-explore"], "icm never had both at the same step"
+
+
 def test_tasks_of_separate_runs_are_averaged_seed_by_seed(tmp_path: Path) -> None:
     for seed, score in ((0, 7127.7), (1, 1e6)):
         write_run(tmp_path, f"alien/rnd-seed{seed}", returns([score]), method="rnd", env="atari:alien")

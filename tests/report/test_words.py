@@ -8,8 +8,10 @@ from byol_explore.report.words import amount, count, duration, listed, shown_pat
 
 
 @pytest.mark.parametrize(
-    ("number", "shown"), [(0, "0"), (999, "999"), (512_000, "512k"), (4_019_200, "4.02M"), (2.5e9, "2.5G")]
-)
+    ("number", "shown"),
+    [(0, "0"), (999, "999"), (1408, "1.4k"), (2000, "2k"), (9960, "10k"), (76_800, "77k"), (512_000, "512k"),
+     (4_019_200, "4.02M"), (2.5e9, "2.5G")],
+)  # fmt: skip
 def test_amounts_are_short(number: float, shown: str) -> None:
     assert amount(number) == shown
 

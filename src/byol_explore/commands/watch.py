@@ -29,6 +29,9 @@ def run(arguments: Sequence[str]) -> None:
 
     if not command.directories:
         raise UserError("which runs? give one or more run or study directories")
+    for directory in command.directories:
+        if directory.exists() and not directory.is_dir():
+            raise UserError(f"{directory} is a file: give one or more run or study directories")
     if not command.every > 0:
         raise UserError(f"every is {command.every}: it must be more than 0 seconds")
     live = LiveReport(command.directories, build_report, command.every)

@@ -38,8 +38,10 @@ def _draw_plot(plot: Plot, variants: list[str]) -> Figure:
         axis.fill_between(curve.x, low, high, color=line.light, alpha=0.16, linewidth=0)
         dashes = (0, tuple(length / 2 for length in line.dashes)) if line.dashes else "-"
         marker = "o" if np.isfinite(mean).sum() == 1 else ""
-        style = {"color": line.light, "linestyle": dashes, "marker": marker, "zorder": 3 - order / 99}
-        axis.plot(curve.x, mean, label=_name(curve.variant), **style)  # pyright: ignore[reportArgumentType]
+        axis.plot(
+            curve.x, mean, color=line.light, linestyle=dashes, label=_name(curve.variant), marker=marker,
+            zorder=3 - order / 99,
+        )  # fmt: skip
     _style(axis, plot.title, plot.x_label, plot.y_label)
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     if plot.logarithmic:

@@ -41,18 +41,17 @@ def _overall(runs: Runs, group: str, variants: list[str]) -> list[Plot]:
 
 
 def _overall_curve(runs: Runs, variant: str, grid: np.ndarray) -> Curve | None:
-    """Of the seeds that have all of the variant's tasks, where they have them all."""
+    """Of the seeds that have all tasks, where they have them all: a mean over fewer is not comparable."""
     by_seed: dict[int, dict[str, Series]] = {}
     for run in runs.of(variant):
         for task in run.tasks:
             for series in task_scores([run], task):
                 by_seed.setdefault(run.seed, {})[task] = series
-    tasks = {task for scores in by_seed.values() for task in scores}
-    whole = [scores for scores in by_seed.values() if scores.keys() == tasks]
+    whole = [scores for scores in by_seed.values() if len(scores) == len(runs.tasks)]
     if not whole:
         return None
     means = [np.mean([_percent(task, one.at(grid)) for task, one in scores.items()], axis=0) for scores in whole]
-    return make_curve(variant, grid, np.stack(means))
+    return make_curve(variant, grid, np.stack(means)) if np.isfinite(means).any() else None
 
 
 def _percent(task: str, scores: np.ndarray) -> np.ndarray:

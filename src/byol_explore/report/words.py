@@ -6,11 +6,13 @@ from pathlib import Path
 
 
 def amount(number: float) -> str:
-    """Short: 512k, 4.0M."""
+    """Short: 1.4k, 512k, 4.02M."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
             shown = number / size
-            return f"{shown:.0f}{unit}" if shown >= 100 or unit == "k" else f"{shown:.3g}{unit}"
+            if unit == "k":
+                return f"{shown:.2g}k" if shown < 9.95 else f"{shown:.0f}k"
+            return f"{shown:.0f}{unit}" if shown >= 100 else f"{shown:.3g}{unit}"
     return f"{number:.0f}"
 
 
