@@ -71,6 +71,12 @@ def test_an_older_report_is_replaced_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target], "nothing is left behind"
 
 
+def test_a_report_can_be_written_where_the_user_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert write_report(SMALL, Path()) == Path("index.html")
+    assert (tmp_path / "tables" / "t.csv").exists()
+
+
 def test_nothing_else_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("<title>mine</title>")
     with pytest.raises(UserError, match="is no report"):

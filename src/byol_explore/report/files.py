@@ -38,14 +38,15 @@ def write_report(
 ) -> Path:
     """Write everything, or the page by itself, beside the target, then put it in its place; the path of the page."""
     check_target(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    place = target.resolve()  # "." cannot be renamed
+    place.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     try:
         fresh = scratch / "new"
         _write_page(report, fresh) if page_only else _write_all(report, fresh, progress)
-        if target.exists():
-            target.rename(scratch / "old")
-        fresh.rename(target)
+        if place.exists():
+            place.rename(scratch / "old")
+        fresh.rename(place)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target / "index.html"
