@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 # within rounding. Read when JAX starts; processes that tests start inherit it.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
 jax.config.update("jax_num_cpu_devices", 2)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which whoever runs tests in the background may ignore
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share what the first process made: programs are compiled once
     os.environ["BYOL_EXPLORE_CACHE"] = tempfile.mkdtemp(prefix="byol-explore-tests-")  # not the user's
