@@ -55,5 +55,7 @@ def test_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_environments_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = call(capsys, "envs")
     assert (code, err) == (0, "")
-    for name in ("rooms-N", "MiniGrid-DoorKey-8x8", "XLand-MiniGrid-R1-9x9", "probe:noisy-tv"):
+    for name in ("MiniGrid-DoorKey-8x8", "XLand-MiniGrid-R1-9x9", "probe:noisy-tv"):
         assert f"  {name}\n" in out
+    for family in ("rooms", "corridor", "memory"):
+        assert f"  {family}-N (" in out

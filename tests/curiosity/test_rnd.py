@@ -139,7 +139,8 @@ def test_dummy_transitions_are_not_paid(case: Case) -> None:
     valid, uncertainty = np.asarray(case.trajectory.valid), at(run_explore(*case)).uncertainty
     silent = case.trajectory._replace(reward=np.zeros_like(uncertainty))
     paid = jit(learner._reward)
-    reward, statistics, _ = at(paid(zeros.statistics, uncertainty, silent))
+    reward, intrinsic, statistics, _ = at(paid(zeros.statistics, uncertainty, silent))
     np.testing.assert_array_equal(reward > 0, valid)
+    np.testing.assert_array_equal(intrinsic > 0, valid)
     spoiled = np.where(valid, uncertainty, np.float32(1e6))
-    assert_trees_close(at(paid(zeros.statistics, spoiled, silent))[:2], (reward, statistics), rtol=0, atol=0)
+    assert_trees_close(at(paid(zeros.statistics, spoiled, silent))[:3], (reward, intrinsic, statistics), rtol=0, atol=0)

@@ -62,7 +62,7 @@ def test_an_observation_counts_once() -> None:
 def test_the_doctor_sees_what_the_learner_computes() -> None:
     learner, state, trajectory = shared()
     seen = _look(learner, state, trajectory)
-    _, output = jit(lambda: learner._loss(state.online, state.duals, state, trajectory))()
+    _, (_, output) = jit(lambda: learner._loss(state.online, state.duals, state, trajectory))()
     valid, metrics = np.asarray(trajectory.valid), output.metrics
     for name, values in (("uncertainty", seen.uncertainty), ("intrinsic_reward", seen.intrinsic),
                          ("value", seen.value), ("value_target", seen.value_target)):  # fmt: skip

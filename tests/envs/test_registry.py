@@ -9,6 +9,8 @@ from byol_explore.envs.base import VectorEnv
 from byol_explore.envs.registry import env_families, make_env, make_envs
 from byol_explore.errors import UserError
 
+SIZED = "grid worlds of any size N"
+
 
 @pytest.mark.parametrize(
     "name",
@@ -21,20 +23,21 @@ def test_unknown_names_are_named(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["rooms-0", "rooms-1", "rooms-51"])
 def test_number_of_rooms_has_limits(name: str) -> None:
-    with pytest.raises(UserError, match=f"'{name}': the number of rooms must be 2 to 50"):
+    with pytest.raises(UserError, match=f"'{name}': the number must be 2 to 50"):
         make_env(name)
 
 
 def test_families_list_what_can_be_made() -> None:
     families = env_families()
     atari = [family for family in families if family.startswith("Atari")]
-    assert set(families) == {"rooms", "MiniGrid", "XLand-MiniGrid", "probe", "Gymnasium", *atari}
+    assert set(families) == {SIZED, "MiniGrid", "XLand-MiniGrid", "probe", "Gymnasium", *atari}
     assert families[atari[0]] == [f"atari:{game}" for game in HARD_GAMES]
     assert all(families.values())
-    names = [name for family, members in families.items() if family not in ("rooms", "Gymnasium") for name in members]
+    names = [name for family, members in families.items() if family not in (SIZED, "Gymnasium") for name in members]
     assert len(names) == len(set(names)) > 50
-    for name in ("rooms-2", "rooms-50", families["MiniGrid"][0], families["XLand-MiniGrid"][0], *families["probe"],
-                 *(families[family][-1] for family in atari)):  # fmt: skip
+    first = [families[family][0] for family in ("MiniGrid", "XLand-MiniGrid")]
+    last = [families[family][-1] for family in atari]
+    for name in ("rooms-2", "rooms-50", "corridor-3", "memory-9", *first, *families["probe"], *last):
         assert make_env(name).spec.name == name
 
 

@@ -41,7 +41,8 @@ def multi_binary() -> st.SearchStrategy[spaces.Space]:
 def box(draw: st.DrawFn, dtypes: tuple[type, ...] = (np.float32, np.float64, np.int32, np.uint8)) -> spaces.Space:
     shape, dtype = draw(SHAPES), draw(st.sampled_from(dtypes))
     low = draw(st_np.arrays(np.int64, shape, elements=st.integers(0 if dtype is np.uint8 else -50, 50)))
-    high = low + draw(st_np.arrays(np.int64, shape, elements=st.integers(0, 100)))
+    highest = np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else np.inf
+    high = np.minimum(low + draw(st_np.arrays(np.int64, shape, elements=st.integers(0, 100))), highest)
     return spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype)
 
 

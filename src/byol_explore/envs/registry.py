@@ -67,7 +67,7 @@ def register_env(name: str, factory: Callable[[], Environment | HostEnvironment]
 def env_families() -> dict[str, list[str]]:
     """All names, by family; `rooms-N` and its like stand for any N."""
     return {
-        "sized": [f"{family}-N ({description})" for family, (description, *_) in SIZED.items()],
+        "grid worlds of any size N": [f"{family}-N ({description})" for family, (description, *_) in SIZED.items()],
         "MiniGrid": [name for name in registered_environments() if name.startswith("MiniGrid")],
         "XLand-MiniGrid": [name for name in registered_environments() if name.startswith("XLand")],
         "probe": [f"probe:{name}" for name in PROBES],
