@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from byol_explore.config import Config
+    from byol_explore.doctor.checks import diagnose
     from byol_explore.envs.registry import env_families, make_env, make_envs, register_env
     from byol_explore.errors import DivergenceError, UserError
     from byol_explore.evaluation.episodes import evaluate
+    from byol_explore.evaluation.films import film_run
     from byol_explore.hard10 import train_hard10
     from byol_explore.presets import ABLATIONS, PRESETS, make_config
+    from byol_explore.report.build import build_report
+    from byol_explore.report.files import write_report
     from byol_explore.run_directory import load_config
     from byol_explore.study.file import read_study
     from byol_explore.study.runner import run_study
@@ -27,8 +31,11 @@ __all__ = [
     "DivergenceError",
     "Summary",
     "UserError",
+    "build_report",
+    "diagnose",
     "env_families",
     "evaluate",
+    "film_run",
     "load_config",
     "make_config",
     "make_env",
@@ -38,15 +45,20 @@ __all__ = [
     "run_study",
     "train",
     "train_hard10",
+    "write_report",
 ]
 
 _HOMES = {
     "config": ("Config",),
+    "doctor.checks": ("diagnose",),
     "envs.registry": ("env_families", "make_env", "make_envs", "register_env"),
     "errors": ("DivergenceError", "UserError"),
     "evaluation.episodes": ("evaluate",),
+    "evaluation.films": ("film_run",),
     "hard10": ("train_hard10",),
     "presets": ("ABLATIONS", "PRESETS", "make_config"),
+    "report.build": ("build_report",),
+    "report.files": ("write_report",),
     "run_directory": ("load_config",),
     "study.file": ("read_study",),
     "study.runner": ("run_study",),

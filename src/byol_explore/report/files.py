@@ -34,9 +34,10 @@ def check_target(target: Path) -> None:
 
 
 def write_report(
-    report: Report, target: Path, progress: Progress = lambda done, total: None, *, page_only: bool = False
+    report: Report, target: Path | str, progress: Progress = lambda done, total: None, *, page_only: bool = False
 ) -> Path:
     """Write everything, or the page by itself, beside the target, then put it in its place; the path of the page."""
+    target = Path(target)
     check_target(target)
     place = target.resolve()  # "." cannot be renamed
     place.parent.mkdir(parents=True, exist_ok=True)
