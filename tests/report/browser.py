@@ -43,8 +43,17 @@ class Browser:
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
+    def bring(self, element: WebElement) -> None:
+        """To the middle of the window, with all that scrolling sets off done: it hides the tooltip."""
+        self.driver.execute_async_script(
+            "const [element, done] = arguments;"
+            "element.scrollIntoView({block: 'center', behavior: 'instant'});"
+            "requestAnimationFrame(() => requestAnimationFrame(() => done()));",
+            element,
+        )
+
     def hover(self, element: WebElement) -> None:
-        self.run("arguments[0].scrollIntoView({block: 'center'})", element)
+        self.bring(element)
         ActionChains(self.driver, duration=0).move_to_element_with_offset(element, 1, 1).move_to_element(
             element
         ).perform()

@@ -102,6 +102,7 @@ def test_hovering_shows_the_values_of_all_visible_variants(page: Browser) -> Non
 
 def test_values_can_be_read_with_the_keyboard(page: Browser) -> None:
     plot = page.one("#block-rooms-4 svg.plotted")
+    page.bring(plot)
     plot.send_keys(Keys.END)
     assert tooltip(page)["steps"] == 1.95
     plot.send_keys(Keys.ARROW_LEFT)
