@@ -112,10 +112,12 @@ def test_damaged_lines_and_configurations_do_not_matter_to_the_rest(tmp_path: Pa
     run = write_run(tmp_path, "byol-explore-seed0")
     with (run / "metrics.jsonl").open("a") as file:
         file.write('[1]\n{"no": "steps"}\n{"steps": 400, "success_rate": "high"}\n{"steps": 500, "succ')
+    (run / "summary.json").write_text('{"steps": "x"}')
     (write_run(tmp_path, "byol-explore-seed1") / "config.json").write_text('{"env": ')
     runs = load_runs([tmp_path])
     assert runs.runs[0].steps.tolist() == [100, 200, 300, 400]
     assert len(runs.runs) == 1
+    assert not runs.runs[0].is_finished
     assert runs.unreadable[0].startswith(f"{tmp_path.name}/byol-explore-seed1: ")
 
 

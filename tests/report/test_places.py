@@ -76,6 +76,13 @@ def test_a_damaged_map_is_no_map(tmp_path: Path, content: str) -> None:
     assert "No run has left a map" in words(section_of(tmp_path))
 
 
+@pytest.mark.parametrize("floor", [[], ["####"], ["###", "#.#", "###"], ["####", "#.G#", "###"]])
+def test_a_floor_of_another_size_is_no_map(tmp_path: Path, floor: list[str]) -> None:
+    maps = {"tasks": {"rooms-6": {"floor": floor, "slices": SLICES}}}
+    (write_run(tmp_path) / "maps.json").write_text(json.dumps(maps))
+    assert "No run has left a map" in words(section_of(tmp_path))
+
+
 def test_rooms_found_are_a_plot_and_the_pyramid_a_picture(tmp_path: Path) -> None:
     game = {"preset": "atari-small", "env": "atari:montezuma_revenge"}
     ours = write_run(tmp_path, "byol-explore-seed0", returns([0, 0], rooms_found=3), **game)

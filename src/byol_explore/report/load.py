@@ -171,7 +171,8 @@ def _summary(directory: Path) -> dict[str, Any]:
         summary = json.loads((directory / "summary.json").read_text())
     except (OSError, ValueError):
         return {}
-    return summary if isinstance(summary, dict) else {}
+    known = isinstance(summary, dict) and isinstance(summary.get("steps", 0), int)
+    return summary if known else {}
 
 
 def _variant(directory: Path, config: dict[str, Any]) -> str:

@@ -69,7 +69,8 @@ def _map_pair(run: Run, task: str) -> list[HeatMap]:
         rewards = [(_label(part), _rewards(part)) for part in facts["slices"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    if not visits:
+    sizes = {(len(grid), *{len(row) for row in grid}) for _, grid in (*visits, *rewards)}
+    if not visits or sizes != {(len(floor), *{len(row) for row in floor})}:
         return []
     title, name = f"{run.variant} on {task}", slug(run.variant, task)
     maps = [HeatMap(f"visits-{name}", f"{title}: visits", floor, visits, "visits", logarithmic=True)]
