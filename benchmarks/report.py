@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 import tyro
-from rich.console import Console
-from rich.table import Table
+from figures import show
 
 from byol_explore.config import to_dict
 from byol_explore.presets import make_config
@@ -122,14 +121,7 @@ def measure(arguments: Arguments) -> dict[str, float]:
 
 def main(arguments: Arguments) -> None:
     figures = measure(arguments)
-    table = Table(title=f"a report on {arguments.runs} runs of {arguments.lines} lines")
-    table.add_column("figure")
-    table.add_column("value", justify="right")
-    for name, value in figures.items():
-        table.add_row(name, f"{value:,.2f}")
-    Console().print(table)
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+    show(figures, f"a report on {arguments.runs} runs of {arguments.lines} lines", arguments.json)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,15 @@ def test_curves_are_a_picture_with_every_metric(tmp_path: Path, monkeypatch: pyt
     assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "metrics.jsonl"}
 
 
+def test_what_a_run_does_not_log_has_no_panel(tmp_path: Path) -> None:
+    outside = ("evaluation_return", "evaluation_best", "rooms_found", "policy_lag", "learner_wait", "actor_wait")
+    write(tmp_path, [row(steps, **dict.fromkeys(outside)) for steps in (10, 20)])
+    path = draw_curves(tmp_path)
+    assert path is not None
+    with Image.open(path) as picture:
+        assert picture.size == (1600, 900), "three rows of four"
+
+
 def test_without_a_line_there_is_no_picture(tmp_path: Path) -> None:
     write(tmp_path, [])
     assert draw_curves(tmp_path) is None

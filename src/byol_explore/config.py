@@ -320,6 +320,14 @@ def to_dict(config: Any) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
+def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Tables inside tables by one dotted name each: "curiosity.horizon"."""
+    flat: dict[str, Any] = {}
+    for name, value in data.items():
+        flat.update(flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value})
+    return flat
+
+
 def from_dict(data: dict[str, Any], kind: type = Config) -> Any:
     """The configuration that `to_dict` wrote."""
     values: dict[str, Any] = {}
@@ -339,6 +347,9 @@ def default_run_dir(config: Config) -> Path:
     variant = config.method if config.ablation == "none" else f"{config.method}-{config.ablation}"
     if config.regime != "mixed":
         variant += f"-{config.regime}"
-    return (
-        Path("runs") / config.env.replace(",", "+").replace(":", "-").replace("/", "-") / f"{variant}-seed{config.seed}"
-    )
+    return Path("runs") / file_name(config.env) / f"{variant}-seed{config.seed}"
+
+
+def file_name(env: str) -> str:
+    """What an environment, or several, is called on a disk."""
+    return env.replace(",", "+").replace(":", "-").replace("/", "-")

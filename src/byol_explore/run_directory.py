@@ -2,10 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from byol_explore.checkpoint import write_atomically
-from byol_explore.config import Config, from_dict, to_dict
+from byol_explore.config import Config, flatten, from_dict, to_dict
 from byol_explore.errors import UserError
 
 
@@ -42,9 +41,8 @@ def load_config(directory: Path) -> Config:
 
 def check_resumable(old: Config, new: Config) -> None:
     """Only how long it trains and what is logged may change when a run continues."""
-    free = {"steps", "stop_at_success", "log"}
-    before, now = _flatten(to_dict(old), free), _flatten(to_dict(new), free)
-    different = [name for name in before if before[name] != now.get(name)]
+    before, now = flatten(to_dict(old)), flatten(to_dict(new))
+    different = [name for name in before if before[name] != now.get(name) and not _may_change(name)]
     if different:
         changes = ", ".join(f"{name} was {before[name]!r}, now {now.get(name)!r}" for name in different[:3])
         raise UserError(
@@ -52,13 +50,5 @@ def check_resumable(old: Config, new: Config) -> None:
         )
 
 
-def _flatten(data: dict[str, Any], skip: set[str], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in data.items():
-        if name in skip and not prefix:
-            continue
-        if isinstance(value, dict):
-            flat.update(_flatten(value, skip, f"{prefix}{name}."))
-        else:
-            flat[prefix + name] = value
-    return flat
+def _may_change(name: str) -> bool:
+    return name in ("steps", "stop_at_success") or name.startswith("log.")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from byol_explore.config import Config
+from byol_explore.config import Config, flatten
 from byol_explore.errors import UserError
-from byol_explore.study.settings import apply_settings, check_settings, flatten, setting_kinds, setting_options
+from byol_explore.study.settings import apply_settings, check_settings, setting_kinds, setting_options
 
 
 def test_tables_inside_tables_become_dotted_names() -> None:

@@ -5,22 +5,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from xminigrid.core.constants import Colors, Tiles
-from xminigrid.core.goals import AgentOnTileGoal
-from xminigrid.core.rules import EmptyRule
 from xminigrid.environment import Environment, EnvParams
 from xminigrid.envs.minigrid.memory import Memory
 from xminigrid.types import AgentState, EnvCarry, State
 
+from byol_explore.envs.rooms import FLOOR, GOAL, GOAL_ENCODING, RULE_ENCODING, WALL
 from byol_explore.types import Array
 
 LEG = 9  # cells of a corridor between two turns
 STEPS_PER_LEG = 30
 EAST = 1
-
-_GOAL = (Tiles.GOAL, Colors.GREEN)
-_GOAL_ENCODING = np.asarray(AgentOnTileGoal(tile=jnp.array(_GOAL, jnp.uint8)).encode())
-_RULE_ENCODING = np.asarray(EmptyRule().encode())[None]
 
 
 class Corridor(Environment[EnvParams, EnvCarry]):
@@ -42,8 +36,8 @@ class Corridor(Environment[EnvParams, EnvCarry]):
             step_num=jnp.asarray(0),
             grid=jnp.asarray(self._layout),
             agent=AgentState(position=jnp.asarray((1, 1)), direction=jax.random.randint(direction_key, (), 0, 4)),
-            goal_encoding=jnp.asarray(_GOAL_ENCODING),
-            rule_encoding=jnp.asarray(_RULE_ENCODING),
+            goal_encoding=jnp.asarray(GOAL_ENCODING),
+            rule_encoding=jnp.asarray(RULE_ENCODING),
             carry=EnvCarry(),
         )
 
@@ -51,12 +45,12 @@ class Corridor(Environment[EnvParams, EnvCarry]):
 def corridor_layout(legs: int) -> np.ndarray:
     """[2N + 1, LEG + 2, 2] tiles and colours; gaps between the legs are at their right and left ends in turn."""
     layout = np.empty((2 * legs + 1, LEG + 2, 2), np.uint8)
-    layout[:] = (Tiles.WALL, Colors.GREY)
-    layout[1::2, 1 : LEG + 1] = (Tiles.FLOOR, Colors.BLACK)
+    layout[:] = WALL
+    layout[1::2, 1 : LEG + 1] = FLOOR
     ends = [LEG if leg % 2 == 0 else 1 for leg in range(legs)]
     for leg, end in enumerate(ends[:-1]):
-        layout[2 * leg + 2, end] = (Tiles.FLOOR, Colors.BLACK)
-    layout[2 * legs - 1, ends[-1]] = _GOAL
+        layout[2 * leg + 2, end] = FLOOR
+    layout[2 * legs - 1, ends[-1]] = GOAL
     return layout
 
 

@@ -17,11 +17,11 @@ ROOM_WIDTH, ROOM_HEIGHT = 4, 5  # inside the walls
 STEPS_PER_ROOM = 20
 DOOR_COLORS = (Colors.RED, Colors.GREEN, Colors.BLUE, Colors.PURPLE, Colors.YELLOW, Colors.GREY)
 
-_WALL = (Tiles.WALL, Colors.GREY)
-_FLOOR = (Tiles.FLOOR, Colors.BLACK)
-_GOAL = (Tiles.GOAL, Colors.GREEN)
-_GOAL_ENCODING = np.asarray(AgentOnTileGoal(tile=jnp.array(_GOAL, jnp.uint8)).encode())
-_RULE_ENCODING = np.asarray(EmptyRule().encode())[None]
+WALL = (Tiles.WALL, Colors.GREY)
+FLOOR = (Tiles.FLOOR, Colors.BLACK)
+GOAL = (Tiles.GOAL, Colors.GREEN)
+GOAL_ENCODING = np.asarray(AgentOnTileGoal(tile=jnp.array(GOAL, jnp.uint8)).encode())
+RULE_ENCODING = np.asarray(EmptyRule().encode())[None]
 
 
 class Rooms(Environment[EnvParams, EnvCarry]):
@@ -33,10 +33,10 @@ class Rooms(Environment[EnvParams, EnvCarry]):
         self.rooms = rooms
         width = rooms * (ROOM_WIDTH + 1) + 1
         layout = np.empty((ROOM_HEIGHT + 2, width, 2), np.uint8)
-        layout[:] = _WALL
+        layout[:] = WALL
         for room in range(rooms):
             left = room * (ROOM_WIDTH + 1) + 1
-            layout[1 : ROOM_HEIGHT + 1, left : left + ROOM_WIDTH] = _FLOOR
+            layout[1 : ROOM_HEIGHT + 1, left : left + ROOM_WIDTH] = FLOOR
         self._layout = layout
 
     def default_params(self, **kwargs: Any) -> EnvParams:
@@ -55,7 +55,7 @@ class Rooms(Environment[EnvParams, EnvCarry]):
         row, column = place // ROOM_WIDTH + 1, place % ROOM_WIDTH + 1
         last_room = (self.rooms - 1) * (ROOM_WIDTH + 1)
         grid = jnp.asarray(self._layout).at[door_row, door_column].set(door)
-        grid = grid.at[row[1], column[1] + last_room].set(jnp.array(_GOAL, jnp.uint8))
+        grid = grid.at[row[1], column[1] + last_room].set(jnp.array(GOAL, jnp.uint8))
         return State(
             key=key,
             step_num=jnp.asarray(0),
@@ -64,7 +64,7 @@ class Rooms(Environment[EnvParams, EnvCarry]):
                 position=jnp.stack([row[0], column[0]]),
                 direction=jax.random.randint(direction_key, (), 0, 4),
             ),
-            goal_encoding=jnp.asarray(_GOAL_ENCODING),
-            rule_encoding=jnp.asarray(_RULE_ENCODING),
+            goal_encoding=jnp.asarray(GOAL_ENCODING),
+            rule_encoding=jnp.asarray(RULE_ENCODING),
             carry=EnvCarry(),
         )

@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw
 
 from byol_explore.checkpoint import Checkpoints
 from byol_explore.compilation import enable_compilation_cache
+from byol_explore.config import file_name
 from byol_explore.envs.registry import make_envs
 from byol_explore.errors import UserError
 from byol_explore.evaluation.episodes import save_gif
@@ -65,7 +66,7 @@ def film_run(run_dir: Path | str, *, say: Callable[[str], None] = lambda text: N
 
 
 def film_path(directory: Path, task: str, when: str) -> Path:
-    return directory / "films" / f"{task.replace(':', '-').replace('/', '-')}-{when}.gif"
+    return directory / "films" / f"{file_name(task)}-{when}.gif"
 
 
 def one_episode(

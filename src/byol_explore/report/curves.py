@@ -26,16 +26,19 @@ PANELS = (
     ("policy lag (learner steps)", ("policy_lag",)),
     ("waiting: learner, actors", ("learner_wait", "actor_wait")),
 )
+COLUMNS = 4
 
 
 def draw_curves(directory: Path) -> Path | None:
-    """curves.png of a run; None when nothing was logged."""
+    """curves.png of a run, with a panel for everything that it logs; None when nothing was logged."""
     rows = read_metrics(directory / "metrics.jsonl")
     if not rows:
         return None
-    figure = Figure(figsize=(16, 12), layout="constrained")  # without pyplot, whose state is the caller's
-    for axis, (title, names) in zip(figure.subplots(4, 4).flat, PANELS, strict=True):
-        _panel(axis, rows, title, names)
+    panels = [panel for panel in PANELS if any(row.get(name) is not None for row in rows for name in panel[1])]
+    height = -(-len(panels) // COLUMNS)
+    figure = Figure(figsize=(16, 3 * height), layout="constrained")  # without pyplot, whose state is the caller's
+    for index, panel in enumerate(panels, 1):
+        _panel(figure.add_subplot(height, COLUMNS, index), rows, *panel)
     figure.suptitle(str(directory), parse_math=False)
     path = directory / "curves.png"
     temporary = directory / "curves.tmp.png"

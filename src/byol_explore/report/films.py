@@ -1,5 +1,6 @@
 """Episodes before and after training, as far as runs have filmed them."""
 
+from byol_explore.config import file_name
 from byol_explore.report.load import Run, Runs
 from byol_explore.report.model import Block, Picture, Section, Text
 from byol_explore.report.words import listed, slug
@@ -35,7 +36,7 @@ def _blocks(shown: list[Picture], left_out: list[str]) -> list[Block]:
 def _films(run: Run, task: str) -> list[Picture]:
     pictures = []
     for when in ("before", "after"):
-        path = run.directory / "films" / f"{task.replace(':', '-').replace('/', '-')}-{when}.gif"
+        path = run.directory / "films" / f"{file_name(task)}-{when}.gif"
         if path.is_file():
             title = f"{run.variant} on {task}, {when} training"
             pictures.append(Picture(slug("film", run.variant, task, when), title, "gif", path.read_bytes()))

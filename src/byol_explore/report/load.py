@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from byol_explore.config import METHODS
+from byol_explore.config import METHODS, flatten
 from byol_explore.errors import UserError
 from byol_explore.evaluation.paper import REFERENCES
 from byol_explore.presets import ABLATIONS
@@ -147,23 +147,15 @@ def run_directories(root: Path, above: frozenset[Path] = frozenset()) -> Iterato
 
 
 def _load_run(directory: Path, root: Path) -> Run:
-    config = flatten(json.loads((directory / "config.json").read_text()))
+    settings = flatten(json.loads((directory / "config.json").read_text()))
+    config: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
     env, seed = str(config["env"]), int(config["seed"])
     metrics = directory / "metrics.jsonl"
     status = metrics.stat()
     log = _read_log(metrics, env, (status.st_mtime_ns, status.st_size))
     return Run(directory, root, _variant(directory, config), env, seed, config, _summary(directory), log)
-
-
-def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by one name each: "curiosity.horizon"."""
-    flat: dict[str, Any] = {}
-    for name, value in data.items():
-        if isinstance(value, dict):
-            flat.update(flatten(value, f"{prefix}{name}."))
-        else:
-            flat[prefix + name] = tuple(value) if isinstance(value, list) else value
-    return flat
 
 
 def _summary(directory: Path) -> dict[str, Any]:

@@ -9,11 +9,11 @@ MINUS = "\u2212"  # as wide as a plus
 DIGITS = 4  # significant ones in what the page draws
 
 
-def rounded(value: float | None) -> float | int | None:
+def rounded(value: float | None, digits: int = DIGITS) -> float | int | None:
     """With few significant digits, whole numbers without a point; what is not finite is not known."""
     if value is None or not math.isfinite(value):
         return None
-    short = float(f"{value:.{DIGITS}g}")
+    short = float(f"{value:.{digits}g}")
     return int(short) if short.is_integer() else short
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from byol_explore.config import Config, to_dict
+from byol_explore.config import Config, flatten, to_dict
 from byol_explore.errors import UserError
 from byol_explore.presets import make_config
 from byol_explore.report.differences import shown_setting
-from byol_explore.report.load import Run, Runs, flatten
+from byol_explore.report.load import Run, Runs
 from byol_explore.report.model import Cell, Section, Table, Text
 from byol_explore.report.series import plain
 from byol_explore.report.study_file import study_facts

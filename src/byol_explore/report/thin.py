@@ -12,6 +12,7 @@ import numpy as np
 
 from byol_explore.errors import UserError
 from byol_explore.metrics import read_metrics
+from byol_explore.report import numbers
 from byol_explore.report.load import run_directories
 
 MOST_LINES = 200  # of a metrics.jsonl; a curve has no more points
@@ -63,7 +64,5 @@ def rounded(value: Any) -> Any:
         return {name: rounded(entry) for name, entry in value.items()}
     if isinstance(value, list):
         return [rounded(entry) for entry in value]
-    if not isinstance(value, float) or not math.isfinite(value):
-        return value
-    short = float(f"{value:.{DIGITS}g}")
-    return int(short) if short == int(short) else short
+    known = isinstance(value, float) and math.isfinite(value)
+    return numbers.rounded(value, DIGITS) if known else value

@@ -24,10 +24,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from byol_explore.config import METHODS
+from byol_explore.config import METHODS, flatten
 from byol_explore.errors import UserError, unknown
 from byol_explore.presets import ABLATIONS
-from byol_explore.study.settings import check_settings, flatten
+from byol_explore.study.settings import check_settings
 
 _KEYS = ("name", "description", "preset", "tasks", "multitask", "seeds", "steps", "methods", "ablations", "settings",
          "variants")  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from byol_explore.config import Config
+from byol_explore.config import Config, file_name
 from byol_explore.errors import UserError, unknown
 from byol_explore.presets import PRESETS, make_config
 from byol_explore.study.file import Study, Variant
@@ -61,7 +61,7 @@ def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list
 def folder_name(task: str) -> str:
     """Of the runs on a task, or on several that are joined by commas."""
     several = task.count(",")
-    return f"{several + 1}-tasks" if several else task.replace(":", "-").replace("/", "-")
+    return f"{several + 1}-tasks" if several else file_name(task)
 
 
 def shell_line(words: Sequence[str]) -> str:

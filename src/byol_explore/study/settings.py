@@ -22,14 +22,6 @@ def setting_kinds(kind: type = Config, prefix: str = "") -> dict[str, Any]:
     return kinds
 
 
-def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Tables inside tables as dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in table.items():
-        flat.update(flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value})
-    return flat
-
-
 def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """The values as the configuration holds them; a UserError for a wrong name or type."""
     kinds = setting_kinds()
