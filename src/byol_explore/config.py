@@ -21,9 +21,9 @@ class NetworkConfig:
     """Observation encoder: grid, vector, image (light), atari (the paper's), hard-eight, dict; auto is what fits."""
     encoder_hidden: tuple[int, ...] = (128,)
     """Hidden layers of the grid and vector encoders, and of the vectors in a dict."""
-    center_images: bool = True
-    """Image encoder, outside jit: take off the mean image of a few random steps. Without it a still background makes
-    up nearly all of every embedding, and they soon collapse into one point."""
+    center: bool = True
+    """Start with biases (for images also a mean image) that make every layer of an encoder zero on average over the
+    observations of some random steps. Without it embeddings start nearly parallel, and may collapse into one point."""
     cell_size: int = 8
     """Numbers per cell that the grid encoder looks up."""
     embedding_size: int = 64

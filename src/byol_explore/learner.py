@@ -13,6 +13,7 @@ from byol_explore.curiosity.methods import embedding_size, has_own_representatio
 from byol_explore.curiosity.reward import RewardScale, initial_scale, mix, rescale
 from byol_explore.envs.base import EnvSpec
 from byol_explore.networks.assembly import Actor, Networks, View, make_actor, make_encoder
+from byol_explore.networks.centering import with_centered_encoders
 from byol_explore.networks.layers import MLP, Linear
 from byol_explore.ops import latent, moments, policies, popart, returns, vmpo
 from byol_explore.ops.collectives import Axis, copies, global_sum
@@ -79,8 +80,11 @@ class Learner:
         )
         self.dual_optimizer = optax.adam(optimizer.dual_learning_rate)
 
-    def init(self, key: Array) -> LearnerState:
-        """A fresh state: target networks equal to the online ones, duals at their initial values."""
+    def init(self, key: Array, observation: PyTree = None) -> LearnerState:
+        """A fresh state: target networks equal to the online ones, duals at their initial values.
+
+        All encoders are centred on the observations [n, ...] if there are any (`networks/centering.py`).
+        """
         config = self.config
         actor_key, value_key, curiosity_key, fresh_key = jax.random.split(key, 4)
         own = has_own_representation(config)
@@ -90,6 +94,8 @@ class Learner:
         value = MLP(network.belief_size, network.value_hidden, self.tasks, value_key)
         curiosity = make_curiosity(config, self.spec, curiosity_key)
         fresh = make_encoder(network, self.spec, fresh_key, size)
+        if observation is not None:
+            actor, curiosity, fresh = with_centered_encoders((actor, curiosity, fresh), observation)
         online = Networks(actor, value, curiosity)
         duals = self._initial_duals()
         return LearnerState(

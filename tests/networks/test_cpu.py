@@ -99,7 +99,7 @@ def test_max_pool_keeps_a_nan() -> None:
 
 @pytest.mark.parametrize("count", [8, 19])
 def test_resnet_in_chunks_that_do_not_divide_the_batch(count: int) -> None:
-    resnet = ResNet(3, jax.random.key(0), normalize=False, widths=(8, 8))
+    resnet = ResNet((7, 5, 3), jax.random.key(0), normalize=False, widths=(8, 8))
     images = frames(count, 7, 5, 3)
     assert_equal_to_plain(lambda resnet: resnet(images), resnet)
 
@@ -111,7 +111,7 @@ def test_atari_encoder() -> None:
 
 
 def test_inside_a_scan() -> None:
-    resnet = ResNet(1, jax.random.key(0), normalize=True, widths=(8,))
+    resnet = ResNet((6, 5, 1), jax.random.key(0), normalize=True, widths=(8,))
     images = frames(2, 9, 6, 5, 1)
 
     def scanned(resnet: ResNet) -> jax.Array:
@@ -123,7 +123,7 @@ def test_inside_a_scan() -> None:
 def test_spread_over_devices() -> None:
     """With the parameters on every device and the images shared out."""
     mesh = jax.make_mesh((2,), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
-    resnet = ResNet(1, jax.random.key(0), normalize=True, widths=(8, 8))
+    resnet = ResNet((7, 5, 1), jax.random.key(0), normalize=True, widths=(8, 8))
     images = frames(20, 7, 5, 1)
 
     def spread(resnet: ResNet) -> jax.Array:

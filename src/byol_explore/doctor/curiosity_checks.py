@@ -84,7 +84,7 @@ def check_embedding(evidence: Evidence) -> Finding:
     check = "embedding"
     if evidence.config.method == "none":
         return not_used(check, NO_CURIOSITY)
-    remedy = "lower the learning rate, raise curiosity.target_decay, and for images keep network.center_images"
+    remedy = "lower the learning rate, raise curiosity.target_decay, and for images keep network.center"
     advice = f"the encoder has collapsed: everything looks alike and nothing is uncertain; {remedy}"
     if evidence.probe is None:
         spread = evidence.recent("embedding_spread")

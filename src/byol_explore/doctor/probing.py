@@ -91,7 +91,7 @@ class _Patient:
 
     def _actor_state(self, anakin: Anakin) -> ActorState:
         """Trained on several devices or on one, all environments are now on this one."""
-        template = jax.eval_shape(lambda: anakin.init(0)).actor
+        template = jax.eval_shape(lambda: anakin.init(0, restored=True)).actor
         keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), max(1, self.config.runtime.devices)))
         whole = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         template = jax.tree.map(

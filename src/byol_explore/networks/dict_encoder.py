@@ -2,19 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from byol_explore.networks.encoders import VectorEncoder
+from byol_explore.networks.encoders import ObservationEncoder, VectorEncoder
 from byol_explore.networks.layers import Linear
 from byol_explore.types import Encoder
 
 ImageFactory = Callable[[tuple[int, int, int], int, Array], Encoder]
 
 
-class DictEncoder(eqx.Module):
+class DictEncoder(ObservationEncoder):
     """A small encoder per entry, their outputs concatenated, ReLU, linear to N.
 
     Entries of bytes [H, W, C] are images, for which `image` makes an encoder of (shape, size, key); all others are

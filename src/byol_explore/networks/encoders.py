@@ -5,15 +5,21 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Shaped, UInt8
 
 from byol_explore.networks import cpu
-from byol_explore.networks.layers import MLP, Conv, GroupNorm, LayerNorm, Linear, max_pool, truncated_normal
+from byol_explore.networks.layers import MLP, Center, Conv, GroupNorm, LayerNorm, Linear, max_pool, truncated_normal
 from byol_explore.types import PyTree
 
 
-class GridEncoder(eqx.Module):
+class ObservationEncoder(eqx.Module):
+    """What all encoders are: that is how they are found among other modules."""
+
+    def __call__(self, observation: PyTree) -> Float[Array, "n N"]:
+        raise NotImplementedError
+
+
+class GridEncoder(ObservationEncoder):
     """For symbolic grids of (tile, colour) cells: a look-up per cell, then a multi-layer perceptron.
 
     The two tables are added into one of all pairs, so that a cell costs one look-up instead of two
@@ -40,7 +46,7 @@ class GridEncoder(eqx.Module):
         return self.mlp(cells.reshape(cells.shape[0], -1))
 
 
-class VectorEncoder(eqx.Module):
+class VectorEncoder(ObservationEncoder):
     """For flat observations: a multi-layer perceptron."""
 
     mlp: MLP
@@ -52,14 +58,14 @@ class VectorEncoder(eqx.Module):
         return self.mlp(observation.reshape(observation.shape[0], -1).astype(jnp.float32))
 
 
-class ImageEncoder(eqx.Module):
+class ImageEncoder(ObservationEncoder):
     """Light enough for CPU cores: patches of 6 x 6 pixels, then 2 x 2 of those, each layer one matrix product.
 
-    What all images share is taken off first, if it is known (`centered`): otherwise the still background makes up
-    nearly all of every embedding, and a short run learns little about what moves.
+    What all images share is taken off first: otherwise the still background makes up nearly all of every embedding,
+    and a short run learns little about what moves.
     """
 
-    center: Float[Array, "H W c"]  # not trained
+    center: Center
     patches: Linear
     groups: Linear
     norm: LayerNorm
@@ -75,7 +81,7 @@ class ImageEncoder(eqx.Module):
         first, second, third = jax.random.split(key, 3)
         step = self.PATCH * self.GROUP
         height, width = (-(-side // step) for side in shape[:2])
-        self.center = jnp.zeros(shape)
+        self.center = Center(shape)
         self.padding = ((0, 0), (0, height * step - shape[0]), (0, width * step - shape[1]), (0, 0))
         self.patches = Linear(self.PATCH**2 * shape[2], widths[0], first)
         self.groups = Linear(self.GROUP**2 * widths[0], widths[1], second)
@@ -83,31 +89,10 @@ class ImageEncoder(eqx.Module):
         self.linear = Linear(height * width * widths[1], size, third)
 
     def __call__(self, observation: UInt8[Array, "n H W c"]) -> Float[Array, "n N"]:
-        image = observation.astype(jnp.float32) - jax.lax.stop_gradient(self.center)
-        pixels = _blocks(jnp.pad(image, self.padding), self.PATCH) / 255.0
+        pixels = _blocks(jnp.pad(self.center(observation), self.padding), self.PATCH) / 255.0
         x = jax.nn.relu(self.patches(pixels))
         x = jax.nn.relu(self.groups(_blocks(x, self.GROUP)))
         return self.linear(self.norm(x.reshape(x.shape[0], -1)))
-
-
-def _is_image_encoder(node: object) -> bool:
-    return isinstance(node, ImageEncoder)
-
-
-def has_image_encoder(tree: PyTree) -> bool:
-    """Whether a tree of modules has one in it."""
-    return any(map(_is_image_encoder, jax.tree.leaves(tree, is_leaf=_is_image_encoder)))
-
-
-def centered(tree: PyTree, center: Float[np.ndarray, "H W c"]) -> PyTree:
-    """A tree of modules whose image encoders all take off this image."""
-
-    def replace(node: PyTree) -> PyTree:
-        if not _is_image_encoder(node):
-            return node
-        return eqx.tree_at(lambda encoder: encoder.center, node, jnp.array(center))
-
-    return jax.tree.map(replace, tree, is_leaf=_is_image_encoder)
 
 
 def _blocks(x: Shaped[Array, "n H W c"], size: int) -> Shaped[Array, "n h w features"]:
@@ -154,10 +139,14 @@ class ResidualUnit(eqx.Module):
 class ResNet(eqx.Module):
     """The paper's stack of three residual units on images [n, H, W, c] of bytes, flattened (appendix A.1, A.2)."""
 
+    center: Center
     units: tuple[ResidualUnit, ...]
 
-    def __init__(self, channels: int, key: Array, *, normalize: bool, widths: Sequence[int] = (16, 32, 32)) -> None:
-        sizes = [channels, *widths]
+    def __init__(
+        self, shape: tuple[int, int, int], key: Array, *, normalize: bool, widths: Sequence[int] = (16, 32, 32)
+    ) -> None:
+        self.center = Center(shape)
+        sizes = [shape[2], *widths]
         keys = jax.random.split(key, len(widths))
         self.units = tuple(
             ResidualUnit(i, o, k, normalize=normalize) for i, o, k in zip(sizes[:-1], sizes[1:], keys, strict=True)
@@ -167,7 +156,7 @@ class ResNet(eqx.Module):
         return cpu.in_chunks(ResNet._of_chunk, self, image) if cpu.chosen() else self._of_chunk(image)
 
     def _of_chunk(self, image: UInt8[Array, "n H W c"]) -> Float[Array, "n features"]:
-        x = image.astype(jnp.float32) / 255.0
+        x = self.center(image) / 255.0
         for unit in self.units:
             x = unit(x)
         return jax.nn.relu(x).reshape(x.shape[0], -1)
@@ -181,7 +170,7 @@ class ResNet(eqx.Module):
         return height * width * widths[-1]
 
 
-class AtariEncoder(eqx.Module):
+class AtariEncoder(ObservationEncoder):
     """ResNet with group normalisation, linear to N (appendix A.1)."""
 
     resnet: ResNet
@@ -189,14 +178,14 @@ class AtariEncoder(eqx.Module):
 
     def __init__(self, shape: tuple[int, int, int], size: int, key: Array) -> None:
         resnet, linear = jax.random.split(key)
-        self.resnet = ResNet(shape[2], resnet, normalize=True)
+        self.resnet = ResNet(shape, resnet, normalize=True)
         self.linear = Linear(ResNet.features(shape), size, linear)
 
     def __call__(self, observation: UInt8[Array, "n H W c"]) -> Float[Array, "n N"]:
         return self.linear(self.resnet(observation))
 
 
-class HardEightEncoder(eqx.Module):
+class HardEightEncoder(ObservationEncoder):
     """ResNet, linear 1024, layer normalisation, ReLU, linear to N; reads the `rgb` entry (appendix A.2)."""
 
     resnet: ResNet
@@ -206,7 +195,7 @@ class HardEightEncoder(eqx.Module):
 
     def __init__(self, shape: tuple[int, int, int], size: int, key: Array, *, hidden: int = 1024) -> None:
         resnet, first, second = jax.random.split(key, 3)
-        self.resnet = ResNet(shape[2], resnet, normalize=False)
+        self.resnet = ResNet(shape, resnet, normalize=False)
         self.hidden = Linear(ResNet.features(shape), hidden, first)
         self.norm = LayerNorm(hidden)
         self.linear = Linear(hidden, size, second)

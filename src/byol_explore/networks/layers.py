@@ -1,14 +1,16 @@
 """Layers with DeepMind's initialisation: truncated normal scaled by fan-in, zero bias.
 
-Equinox's own layers draw uniformly and take one sample at a time; these take any leading axes.
+Equinox's own layers draw uniformly and take one sample at a time; these take any leading axes. Layers that add
+something to each of their outputs can be `centered`: see `networks/centering.py`.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from byol_explore.networks import cpu
 
@@ -31,6 +33,12 @@ class Linear(eqx.Module):
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
         y = x @ self.weight
         return y if self.bias is None else y + self.bias
+
+    def centered(self, x: Float[Array, "*batch inputs"]) -> Self:
+        """With the bias that makes the outputs for these inputs zero on average."""
+        if self.bias is None:
+            return self
+        return eqx.tree_at(lambda layer: layer.bias, self, -_mean_of_last(x @ self.weight))
 
 
 class MLP(eqx.Module):
@@ -68,6 +76,10 @@ class LayerNorm(eqx.Module):
     def __call__(self, x: Float[Array, "*batch features"]) -> Float[Array, "*batch features"]:
         return _standardize(x, (-1,)) * self.scale + self.offset
 
+    def centered(self, x: Float[Array, "*batch features"]) -> Self:
+        """With the offset that makes the outputs for these inputs zero on average."""
+        return eqx.tree_at(lambda layer: layer.offset, self, -_mean_of_last(_standardize(x, (-1,)) * self.scale))
+
 
 class GroupNorm(eqx.Module):
     """Group normalisation with one group: over height, width and channels, scaled per channel."""
@@ -81,6 +93,11 @@ class GroupNorm(eqx.Module):
     def __call__(self, x: Float[Array, "batch H W channels"]) -> Float[Array, "batch H W channels"]:
         return _standardize(x, (-3, -2, -1)) * self.scale + self.offset
 
+    def centered(self, x: Float[Array, "batch H W channels"]) -> Self:
+        """With the offset that makes each channel zero on average over these inputs."""
+        outputs = _standardize(x, (-3, -2, -1)) * self.scale
+        return eqx.tree_at(lambda layer: layer.offset, self, -_mean_of_last(outputs))
+
 
 class Conv(eqx.Module):
     """A 3 x 3 convolution, stride 1, same padding, NHWC."""
@@ -93,10 +110,33 @@ class Conv(eqx.Module):
         self.bias = jnp.zeros((outputs,))
 
     def __call__(self, x: Float[Array, "batch H W inputs"]) -> Float[Array, "batch H W outputs"]:
+        return self._convolve(x) + self.bias
+
+    def centered(self, x: Float[Array, "batch H W inputs"]) -> Self:
+        """With the bias that makes each channel zero on average over these inputs."""
+        return eqx.tree_at(lambda layer: layer.bias, self, -_mean_of_last(self._convolve(x)))
+
+    def _convolve(self, x: Float[Array, "batch H W inputs"]) -> Float[Array, "batch H W outputs"]:
         if cpu.chosen():
-            return cpu.conv(x, self.weight) + self.bias
+            return cpu.conv(x, self.weight)
         dims = ("NHWC", "HWIO", "NHWC")
-        return jax.lax.conv_general_dilated(x, self.weight, (1, 1), "SAME", dimension_numbers=dims) + self.bias
+        return jax.lax.conv_general_dilated(x, self.weight, (1, 1), "SAME", dimension_numbers=dims)
+
+
+class Center(eqx.Module):
+    """Takes off what all inputs share; no gradient trains it."""
+
+    mean: Float[Array, "*shape"]
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.mean = jnp.zeros(tuple(shape))
+
+    def __call__(self, x: Shaped[Array, "batch *shape"]) -> Float[Array, "batch *shape"]:
+        return x.astype(jnp.float32) - jax.lax.stop_gradient(self.mean)
+
+    def centered(self, x: Shaped[Array, "batch *shape"]) -> Self:
+        """With the mean of these inputs."""
+        return eqx.tree_at(lambda layer: layer.mean, self, jnp.mean(x.astype(jnp.float32), axis=0))
 
 
 def max_pool(x: Float[Array, "batch H W channels"]) -> Float[Array, "batch h w channels"]:
@@ -104,6 +144,11 @@ def max_pool(x: Float[Array, "batch H W channels"]) -> Float[Array, "batch h w c
     if cpu.chosen():
         return cpu.max_pool(x)
     return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+
+
+def _mean_of_last(x: Float[Array, "*batch outputs"]) -> Float[Array, " outputs"]:
+    """The mean over all axes but the last."""
+    return jnp.mean(x, axis=tuple(range(x.ndim - 1)))
 
 
 def _standardize(x: Array, axes: tuple[int, ...], epsilon: float = 1e-5) -> Array:

@@ -14,6 +14,7 @@ from byol_explore.envs.base import Environment, VectorEnv
 from byol_explore.learner import Learner, LearnerState, UpdateOutput
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.base import AXIS, UPDATES, WHOLE, DispatchOutput, Episodes, share, spread, strongly_typed
+from byol_explore.runtime.first_look import look_inside
 from byol_explore.types import AnyArray, Array, Device, Memory, PyTree, TimeStep, Trajectory
 
 
@@ -52,6 +53,7 @@ class Anakin:
         self.config = config
         self.mesh = Mesh(np.asarray(devices), (AXIS,))
         self.devices = len(devices)
+        self._kinds = envs
         self.envs = VectorEnv(envs, config.runtime.num_envs // self.devices)
         self.learner = Learner(config, self.envs.spec, len(envs), AXIS if self.devices > 1 else None)
         whole, shared = (NamedSharding(self.mesh, share(axis)) for axis in (WHOLE, 0))
@@ -65,7 +67,7 @@ class Anakin:
     def init(self, seed: int, *, restored: bool = False) -> RunState:
         """The state before the first step."""
         _, env_key, actor_key = jax.random.split(jax.random.key(seed), 3)
-        learner = self.init_learner(seed)
+        learner = self.init_learner(seed, restored=restored)
         shares = [self._init_actor(learner.acting, *keys) for keys in zip(
             jax.random.split(env_key, self.devices), jax.random.split(actor_key, self.devices), strict=True
         )]  # fmt: skip
@@ -73,8 +75,10 @@ class Anakin:
         state = jax.tree.map(strongly_typed, RunState(learner, actor))
         return RunState(*map(jax.device_put, state, self._placement))
 
-    def init_learner(self, seed: int) -> LearnerState:
-        return self.learner.init(jax.random.split(jax.random.key(seed), 3)[0])
+    def init_learner(self, seed: int, *, restored: bool = False) -> LearnerState:
+        look = self.config.network.center and not restored
+        observation = look_inside(self._kinds, seed) if look else None
+        return jax.jit(self.learner.init)(jax.random.split(jax.random.key(seed), 3)[0], observation)
 
     def _init_actor(self, acting: Actor, env_key: Array, actor_key: Array) -> ActorState:
         states, timestep = jax.jit(self.envs.reset)(env_key)

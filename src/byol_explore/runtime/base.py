@@ -44,8 +44,8 @@ class Runtime(Protocol):
         """
         ...
 
-    def init_learner(self, seed: int) -> LearnerState:
-        """The learner's part of that state."""
+    def init_learner(self, seed: int, *, restored: bool = False) -> LearnerState:
+        """The learner's part of that state, its encoders centred on observations of random steps."""
         ...
 
     def dispatch(self, state: Any) -> tuple[Any, DispatchOutput]:

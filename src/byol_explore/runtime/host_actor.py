@@ -93,20 +93,3 @@ class HostActor:
         self._length = np.where(timestep.is_first, 0, self._length + 1)
         reward, discount, ended = (np.array(x) for x in (timestep.reward, timestep.discount, timestep.is_last))
         return reward, discount, ended, self._total, self._length
-
-
-def mean_observation(envs: Sequence[HostEnvironment], num_envs: int, seed: int, steps: int = 64) -> np.ndarray:
-    """Of a few steps with random actions."""
-    batch, random, spec = make_batch(envs, num_envs, seed), np.random.default_rng(seed), envs[0].spec.action
-    try:
-        seen = [batch.reset().observation.mean(axis=0)]
-        for _ in range(steps):
-            discrete = [random.integers(0, categories, num_envs) for categories in spec.discrete]
-            action = Action(
-                np.stack(discrete, axis=1).astype(np.int32) if discrete else np.zeros((num_envs, 0), np.int32),
-                random.uniform(-1.0, 1.0, (num_envs, spec.continuous)).astype(np.float32),
-            )
-            seen.append(batch.step(action).observation.mean(axis=0))
-        return np.mean(seen, axis=0).astype(np.float32)
-    finally:
-        batch.close()

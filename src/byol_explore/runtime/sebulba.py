@@ -19,9 +19,9 @@ from byol_explore.config import Config
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.learner import Learner, LearnerState
 from byol_explore.networks.assembly import Actor
-from byol_explore.networks.encoders import centered, has_image_encoder
 from byol_explore.runtime.base import AXIS, UPDATES, WHOLE, DispatchOutput, share, spread, stack, strongly_typed
-from byol_explore.runtime.host_actor import HostActor, Rollout, mean_observation
+from byol_explore.runtime.first_look import look_outside
+from byol_explore.runtime.host_actor import HostActor, Rollout
 from byol_explore.types import Array, Device, PyTree, Trajectory
 
 _PATIENCE = 0.2  # seconds between looks at whether the other side still lives
@@ -142,25 +142,13 @@ class Sebulba:
         self._init, self._update = jax.jit(self.learner.init), jax.jit(update, donate_argnums=0)
 
     def init(self, seed: int, *, restored: bool = False) -> HostRunState:
-        """The state before the first step; the mean image is not measured for one that is `restored`."""
-        learner = self._fresh(seed) if restored else self.init_learner(seed)
+        learner = self.init_learner(seed, restored=restored)
         return jax.device_put(HostRunState(learner, jnp.zeros((), jnp.int32)), self._whole)
 
-    def init_learner(self, seed: int) -> LearnerState:
-        return self._centered(self._fresh(seed), seed)
-
-    def _fresh(self, seed: int) -> LearnerState:
-        return jax.tree.map(strongly_typed, self._init(jax.random.key(seed)))
-
-    def _centered(self, learner: LearnerState, seed: int) -> LearnerState:
-        """With the mean image in all encoders that take it off."""
-        observation = self.envs[0].spec.observation
-        image = has_image_encoder(learner.online) and not isinstance(observation, dict)
-        if not (image and self.config.network.center_images):
-            return learner
-        center = mean_observation(self.envs, self.config.runtime.batch_size, seed)
-        networks = {name: centered(getattr(learner, name), center) for name in ("online", "target", "acting")}
-        return learner._replace(**networks)
+    def init_learner(self, seed: int, *, restored: bool = False) -> LearnerState:
+        look = self.config.network.center and not restored
+        observation = look_outside(self.envs, seed) if look else None
+        return jax.tree.map(strongly_typed, self._init(jax.random.key(seed), observation))
 
     def dispatch(self, state: HostRunState) -> tuple[HostRunState, DispatchOutput]:
         """Learn from the next sequences of every actor, batch by batch."""

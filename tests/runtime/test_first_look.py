@@ -1,0 +1,142 @@
+"""Both runtimes start with encoders that are centred on observations of random steps: all copies alike."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from byol_explore.config import Config, NetworkConfig, RuntimeConfig
+from byol_explore.envs.atari import Atari
+from byol_explore.envs.registry import make_envs
+from byol_explore.learner import LearnerState
+from byol_explore.networks.encoders import ObservationEncoder
+from byol_explore.networks.layers import Center
+from byol_explore.presets import make_config
+from byol_explore.runtime.anakin import Anakin
+from byol_explore.runtime.first_look import look_inside, look_outside
+from byol_explore.runtime.sebulba import Sebulba
+from byol_explore.types import PyTree
+
+pytestmark = pytest.mark.usefixtures("compiles_quickly")
+
+GAME = Atari("freeway", workers=1)
+ENVS: Any = make_envs(["corridor-2"], make_config("grid").atari)
+
+
+def tiny(method: str, ablation: str, *, center: bool) -> Config:
+    config = make_config("grid", ablation, method)
+    network = NetworkConfig(center=center, encoder_hidden=(32,), embedding_size=16, belief_size=8, policy_hidden=(8,),
+                            value_hidden=(8,), predictor_hidden=(8,))  # fmt: skip
+    runtime = RuntimeConfig(num_envs=2, batch_size=2, sequence_length=9, rollouts_per_dispatch=1, deterministic=True)
+    return dataclasses.replace(config, env="corridor-2", network=network, runtime=runtime)
+
+
+def inside(method: str = "byol-explore", ablation: str = "none", *, center: bool = True) -> Anakin:
+    return Anakin(tiny(method, ablation, center=center), ENVS, jax.devices()[:1])
+
+
+def outside(method: str = "byol-explore", ablation: str = "none", *, center: bool = True) -> Sebulba:
+    return Sebulba(tiny(method, ablation, center=center), [GAME])
+
+
+RUNTIMES = {"inside": (inside, lambda: look_inside(ENVS, 7)), "outside": (outside, lambda: look_outside([GAME], 7))}
+
+
+def encoders(learner: LearnerState) -> list[Any]:
+    networks = (learner.online, learner.target, learner.acting)
+    nodes = jax.tree.leaves(networks, is_leaf=lambda node: isinstance(node, ObservationEncoder))
+    return [node for node in nodes if isinstance(node, ObservationEncoder)]
+
+
+def spread(encoder: Any, observation: PyTree) -> float:
+    embedding = np.asarray(encoder(observation))
+    unit = embedding / np.linalg.norm(embedding, axis=-1, keepdims=True)
+    return 1.0 - float(np.sum(np.square(unit.mean(axis=0))))
+
+
+@pytest.fixture(scope="module", params=RUNTIMES)
+def where(request: pytest.FixtureRequest) -> tuple[Any, PyTree]:
+    make, look = RUNTIMES[request.param]
+    return make, look()
+
+
+@pytest.mark.parametrize(
+    ("method", "ablation", "copies"),
+    [
+        ("byol-explore", "none", 3),  # online, target, acting
+        ("byol-explore", "fixed-targets", 3),
+        ("byol-explore", "no-sharing", 5),  # two online, their two acting copies, a target
+        ("rnd", "none", 4),  # the policy's twice, predictor and target
+        ("none", "none", 2),
+    ],
+)
+def test_every_copy_starts_spread(where: tuple[Any, PyTree], method: str, ablation: str, copies: int) -> None:
+    """On observations that it was not centred on."""
+    make, observation = where
+    learner: LearnerState = make(method, ablation).init(3).learner
+    found = encoders(learner)
+    assert len(found) == copies
+    assert min(spread(encoder, observation) for encoder in found) > 0.8
+
+
+def test_without_it_embeddings_are_nearly_parallel(where: tuple[Any, PyTree]) -> None:
+    make, observation = where
+    learner = make(center=False).init(3).learner
+    assert max(spread(encoder, observation) for encoder in encoders(learner)) < 0.6
+
+
+def test_copies_are_equal_where_they_should_be(where: tuple[Any, PyTree]) -> None:
+    make, _ = where
+
+    def equal(one: PyTree, other: PyTree) -> bool:
+        return all(np.array_equal(x, y) for x, y in zip(*map(jax.tree.leaves, (one, other)), strict=True))
+
+    moving, fixed = (make("byol-explore", ablation).init(3).learner for ablation in ("none", "fixed-targets"))
+    for learner in (moving, fixed):
+        assert equal(learner.online.actor, learner.acting)
+    assert equal(moving.target, moving.online.actor.representation.encoder)
+    assert not equal(fixed.target, fixed.online.actor.representation.encoder)
+    again = make("byol-explore").init(3).learner
+    assert equal(moving, again)
+
+
+def test_a_state_that_is_restored_looks_at_nothing(where: tuple[Any, PyTree], monkeypatch: pytest.MonkeyPatch) -> None:
+    make, _ = where
+    runtime = make()
+    measured = runtime.init(3)
+    for name in ("anakin.look_inside", "sebulba.look_outside"):
+        monkeypatch.setattr(f"byol_explore.runtime.{name}", None)
+    restored = runtime.init(3, restored=True)
+    assert jax.eval_shape(lambda: restored) == jax.eval_shape(lambda: measured)
+
+
+def test_several_tasks_are_looked_at_alike() -> None:
+    names = ["corridor-2", "corridor-3", "rooms-2"]
+    envs: Any = make_envs(names, make_config("grid").atari)
+    seen = look_inside(envs, 0)
+    assert seen.shape[0] % len(names) == 0
+    again = look_inside(envs, 0)
+    np.testing.assert_array_equal(seen, again)
+    assert not np.array_equal(seen, look_inside(envs, 1))
+
+
+def test_random_steps_differ_more_than_first_observations() -> None:
+    seen = look_outside([GAME], 0)
+    first, last = seen[:32].astype(np.float32), seen[-32:].astype(np.float32)
+    assert last.std(axis=0).mean() > first.std(axis=0).mean()
+
+
+def test_the_mean_image_is_kept_in_training() -> None:
+    runtime = outside()
+    state = runtime.init(3)
+    try:
+        state, _ = runtime.dispatch(state)
+    finally:
+        runtime.close()
+    expected = look_outside([GAME], 3).mean(axis=0)
+    for encoder in encoders(state.learner):
+        if isinstance(encoder.center, Center):
+            np.testing.assert_allclose(encoder.center.mean, expected, rtol=1e-4, atol=1e-3)
+    assert expected.std() > 1.0
