@@ -12,7 +12,7 @@ import optax
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from builders import BATCH, assert_trees_close, jit, largest, make_spec, make_trajectory, small_config, unroll
+from builders import BATCH, assert_trees_close, jit, largest, make, make_spec, make_trajectory, small_config, unroll
 from byol_explore.config import AgentConfig, Config, OptimizerConfig
 from byol_explore.learner import FINITE_ORDER, Learner, LearnerState, UpdateOutput, world_encoder
 from byol_explore.ops import popart
@@ -248,3 +248,14 @@ def test_embeddings_spread_and_the_targets_distance_are_those_of_the_networks() 
     np.testing.assert_allclose(
         metrics["embedding_spread"], unit.reshape(-1, unit.shape[-1]).var(axis=0).sum(), rtol=1e-3
     )
+
+
+def test_a_mean_image_that_nothing_trains_does_not_hide_the_targets_distance() -> None:
+    learner = Learner(small_config(), make_spec("image"), 1)
+    state = make(learner.init)
+    away = jax.tree.map(lambda x: 1.5 * x, world_encoder(state.online.actor))
+    bright = jnp.full_like(away.center.mean, 100.0)
+    state = eqx.tree_at(lambda s: s.online.actor.representation.encoder.center.mean, state, bright)
+    state = state._replace(target=eqx.tree_at(lambda encoder: encoder.center.mean, away, bright))
+    distance = learner._health(state, jnp.ones((2, 1, 8)))["target_distance"]
+    np.testing.assert_allclose(distance, 0.5, rtol=1e-5)

@@ -14,7 +14,7 @@ from byol_explore.curiosity.reward import RewardScale, initial_scale, mix, resca
 from byol_explore.envs.base import EnvSpec
 from byol_explore.networks.assembly import Actor, Networks, View, make_actor, make_encoder
 from byol_explore.networks.centering import with_centered_encoders
-from byol_explore.networks.layers import MLP, Linear
+from byol_explore.networks.layers import MLP, Linear, trained
 from byol_explore.ops import latent, moments, policies, popart, returns, vmpo
 from byol_explore.ops.collectives import Axis, copies, global_sum
 from byol_explore.ops.moments import masked_mean
@@ -215,7 +215,7 @@ class Learner:
         if self.config.method == "byol-explore":
             encoder = world_encoder(state.online.actor)
             apart = jax.tree.map(jnp.subtract, state.target, encoder)
-            metrics["target_distance"] = optax.tree.norm(apart) / optax.tree.norm(encoder)
+            metrics["target_distance"] = optax.tree.norm(trained(apart)) / optax.tree.norm(trained(encoder))
         return jax.tree.map(jax.lax.stop_gradient, metrics)
 
     def _all_finite(self, trees: tuple[PyTree, ...]) -> Array:

@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -127,6 +128,17 @@ def test_the_target_closes_its_share_of_the_distance() -> None:
     before = latent.ema(away, world_encoder(state.online.actor), 0.5)
     moved = measure_target(state._replace(target=away), before, comparable=True).moved
     assert moved == pytest.approx(0.25 / 1.5)
+
+
+def test_a_mean_image_that_nothing_trains_is_no_part_of_the_distance() -> None:
+    state = make(Learner(small_config(), make_spec("image"), 1).init)
+    encoder = world_encoder(state.online.actor)
+    bright = eqx.tree_at(lambda x: x.center.mean, encoder, jnp.full_like(encoder.center.mean, 100.0))
+    state = eqx.tree_at(lambda x: x.online.actor.representation.encoder, state, bright)
+    away = jax.tree.map(lambda x: 1.5 * x, encoder)
+    away = eqx.tree_at(lambda x: x.center.mean, away, bright.center.mean)
+    probe = measure_target(state._replace(target=away), bright, comparable=True)
+    assert (probe.distance, probe.moved) == (pytest.approx(0.5), pytest.approx(0.5 / 1.5))
 
 
 def test_the_target_of_rnd_stays() -> None:

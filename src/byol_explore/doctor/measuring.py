@@ -11,6 +11,7 @@ from byol_explore.config import Config
 from byol_explore.curiosity.reward import mix, rescale
 from byol_explore.doctor.evidence import BoundaryProbe, Probe, TargetProbe, TaskProbe
 from byol_explore.learner import Learner, LearnerState, world_encoder
+from byol_explore.networks.layers import trained
 from byol_explore.ops import moments, popart, returns
 from byol_explore.training import first_not_finite
 from byol_explore.types import AnyArray, Array, Policy, PyTree, Trajectory
@@ -219,15 +220,16 @@ def _swap(x: np.ndarray, where: np.ndarray) -> np.ndarray:
 
 def measure_target(state: LearnerState, before: PyTree | None, *, comparable: bool) -> TargetProbe:
     """How far the target is from the online encoder, and whether it moves."""
-    encoder = world_encoder(state.online.actor)
-    after = state.online.curiosity.update_target(state.target, encoder)
-    difference = _norm_of_difference(encoder, state.target) if comparable else 0.0
-    stepped = _norm_of_difference(after, state.target)
-    size = max(_norm(state.target), 1e-12)
+    encoder, target = world_encoder(state.online.actor), trained(state.target)
+    after = trained(state.online.curiosity.update_target(state.target, encoder))
+    encoder, before = trained(encoder), trained(before)
+    difference = _norm_of_difference(encoder, target) if comparable else 0.0
+    stepped = _norm_of_difference(after, target)
+    size = max(_norm(target), 1e-12)
     return TargetProbe(
         distance=difference / max(_norm(encoder), 1e-12) if comparable else None,
         step=stepped / difference if difference > 0 else stepped / size,
-        moved=None if before is None else _norm_of_difference(before, state.target) / size,
+        moved=None if before is None else _norm_of_difference(before, target) / size,
     )
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from byol_explore.networks import cpu
+from byol_explore.types import PyTree
 
 Activation = Callable[[Array], Array]
 
@@ -137,6 +138,15 @@ class Center(eqx.Module):
     def centered(self, x: Shaped[Array, "batch *shape"]) -> Self:
         """With the mean of these inputs."""
         return eqx.tree_at(lambda layer: layer.mean, self, jnp.mean(x.astype(jnp.float32), axis=0))
+
+
+def trained(tree: PyTree) -> PyTree:
+    """A tree of modules without what no gradient trains: None stands in for every `Center`."""
+
+    def is_center(node: object) -> bool:
+        return isinstance(node, Center)
+
+    return jax.tree.map(lambda node: None if is_center(node) else node, tree, is_leaf=is_center)
 
 
 def max_pool(x: Float[Array, "batch H W channels"]) -> Float[Array, "batch h w channels"]:
