@@ -29,8 +29,9 @@ VARIANTS = {
 NUMBERS = (
     "loss", "loss_curiosity", "loss_value", "loss_policy", "loss_temperature", "loss_kl", "uncertainty",
     "uncertainty_stddev", "intrinsic_reward", "extrinsic_reward", "value", "value_target", "value_scale", "entropy",
-    "kl", "temperature", "kl_multiplier", "advantage_stddev", "gradient_norm", "clipped_share", "embedding_spread",
-    "target_distance", "steps_per_second", "return_mean", "episode_length", "best_return", "episodes",
+    "kl", "temperature", "kl_multiplier", "advantage_stddev", "gradient_norm", "paid_share", "paying_share",
+    "embedding_spread", "error_growth", "target_distance", "steps_per_second", "return_mean", "episode_length",
+    "best_return", "episodes",
 )  # fmt: skip
 SIDE, SLICES = 13, 8  # of maps
 

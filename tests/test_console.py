@@ -9,12 +9,12 @@ from rich.console import Console
 from byol_explore.console import BarDisplay, NullDisplay, PlainDisplay, describe, make_display
 
 METRICS: dict[str, Any] = {
-    "steps": 2500, "steps_per_second": 500.0, "success_rate": 0.25, "uncertainty": 0.1234, "clipped_share": 0.5,
+    "steps": 2500, "steps_per_second": 500.0, "success_rate": 0.25, "uncertainty": 0.1234, "paid_share": 0.5,
 }  # fmt: skip
 
 
 def test_speed_success_and_curiosity_in_a_few_words() -> None:
-    assert describe(METRICS).split() == ["500", "steps/s", "success", "0.25", "curiosity", "0.123", "clipped", "50%"]
+    assert describe(METRICS).split() == ["500", "steps/s", "success", "0.25", "curiosity", "0.123", "paid", "50%"]
     assert "success -" in describe({**METRICS, "success_rate": None})
     assert "success 0.25  return 17.5  rooms 3  curiosity" in describe(
         {**METRICS, "return_mean": 17.5, "rooms_found": 3}

@@ -37,7 +37,7 @@ def test_curves_are_a_picture_with_every_metric(tmp_path: Path, monkeypatch: pyt
     assert drawn["kl"] == [(10, 0.5), (20, 3.0)]
     with Image.open(tmp_path / "curves.png") as picture:
         assert picture.format == "PNG"
-        assert picture.size == (1600, 1200)
+        assert picture.size == (1600, 1500)
         assert len(np.unique(np.asarray(picture.convert("L")))) > 10
     assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "metrics.jsonl"}
 
@@ -48,7 +48,7 @@ def test_what_a_run_does_not_log_has_no_panel(tmp_path: Path) -> None:
     path = draw_curves(tmp_path)
     assert path is not None
     with Image.open(path) as picture:
-        assert picture.size == (1600, 900), "three rows of four"
+        assert picture.size == (1600, 1200), "four rows of four"
 
 
 def test_without_a_line_there_is_no_picture(tmp_path: Path) -> None:

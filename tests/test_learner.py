@@ -259,3 +259,16 @@ def test_a_mean_image_that_nothing_trains_does_not_hide_the_targets_distance() -
     state = state._replace(target=eqx.tree_at(lambda encoder: encoder.center.mean, away, bright))
     distance = learner._health(state, jnp.ones((2, 1, 8)))["target_distance"]
     np.testing.assert_allclose(distance, 0.5, rtol=1e-5)
+
+
+def test_what_is_paid_is_counted_and_told_task_by_task_on_its_scale() -> None:
+    config = with_settings(small_config(), agent=dataclasses.replace(AGENT, intrinsic_scale_step=0.01))
+    learner, state, trajectory = setup(config, tasks=2)
+    trajectory = trajectory._replace(task=jnp.asarray([0, 1, 1], jnp.int32))
+    state, output = jit(learner.update)(state, trajectory)
+    valid, reward, task = np.asarray(trajectory.valid), np.asarray(output.intrinsic_reward), np.asarray(trajectory.task)
+    np.testing.assert_allclose(output.metrics["paid_share"], np.mean(reward[valid] > 0), rtol=1e-6)
+    for index in range(2):
+        paid = reward[:, task == index][valid[:, task == index]]
+        scale = max(np.sqrt(np.mean(np.square(paid))), AGENT.min_reward_scale)  # of the first batch: its own
+        np.testing.assert_allclose(output.metrics["paid_reward"][index], np.mean(paid) / scale, rtol=1e-4)

@@ -26,9 +26,9 @@ from runs import (
 
 METRICS = {
     "steps", "learner_steps", "success_rate", "return_mean", "episode_length", "best_return", "episodes",
-    "uncertainty", "intrinsic_reward", "clipped_share", "extrinsic_reward", "loss", "loss_curiosity", "loss_value",
-    "loss_policy", "loss_temperature", "loss_kl", "entropy", "kl", "temperature", "gradient_norm",
-    "steps_per_second", "elapsed",
+    "uncertainty", "intrinsic_reward", "paid_share", "paid_reward", "paying_share", "embedding_spread", "error_growth",
+    "extrinsic_reward", "loss", "loss_curiosity", "loss_value", "loss_policy", "loss_temperature", "loss_kl",
+    "entropy", "kl", "temperature", "gradient_norm", "steps_per_second", "elapsed",
 }  # fmt: skip
 
 
@@ -65,7 +65,9 @@ def test_metrics_have_every_name_and_are_due_when_they_should(root: Path) -> Non
         numbers = [value for value in row.values() if isinstance(value, float)]
         assert np.all(np.isfinite(numbers))
         assert row["uncertainty"] > 0
-        assert 0 <= row["clipped_share"] <= 1
+        assert 0 <= row["paid_share"] <= 1
+        assert 0 < row["paying_share"] <= 1
+        assert row["error_growth"] == pytest.approx(row["prediction_error"][1] / row["prediction_error"][0])
     assert rows[-1]["steps_per_second"] > 0
     assert rows[0]["elapsed"] < rows[1]["elapsed"] < rows[2]["elapsed"]
 
@@ -87,7 +89,7 @@ def test_the_summary_is_that_of_the_last_line(root: Path) -> None:
     assert summary["steps"] == WHOLE * DISPATCH
     assert summary["steps_per_second"] == pytest.approx(summary["steps"] / summary["seconds"])
     assert 0 < summary["compile_seconds"] < summary["seconds"]
-    for name in ("success_rate", "return_mean", "best_return", "episode_length", "episodes"):
+    for name in ("success_rate", "return_mean", "best_return", "episode_length", "episodes", "paying_share"):
         assert summary[name] == last[name]
     assert summary["episode_length"] == 6.0
     assert summary["best_return"] == 1.0

@@ -82,7 +82,7 @@ def describe(metrics: dict[str, Any]) -> str:
         "" if value is None else f"return {value:.1f}",
         "" if rooms is None else f"rooms {rooms}",
         f"curiosity {metrics['uncertainty']:.3f}",
-        f"clipped {metrics['clipped_share']:.0%}",
+        f"paid {metrics['paid_share']:.0%}",
     ]
     return "  ".join(filter(None, words))
 

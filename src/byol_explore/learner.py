@@ -71,7 +71,6 @@ class Learner:
     def __init__(self, config: Config, spec: EnvSpec, tasks: int, axis: Axis = None) -> None:
         self.config, self.spec, self.tasks = config, spec, tasks
         self.axis = axis  # of devices that the batch is spread over
-        self._clips = config.prioritize and config.method != "none"
         optimizer = config.optimizer
         clip = optimizer.max_gradient_norm
         self.optimizer = optax.chain(
@@ -231,7 +230,6 @@ class Learner:
         normalizer, intrinsic = moments.intrinsic_reward(
             statistics.normalizer, uncertainty, valid, config.curiosity.normalizer_decay, config.prioritize, self.axis
         )
-        clipped = self._mean((intrinsic <= 0).astype(jnp.float32), valid) if self._clips else jnp.zeros(())
         task = jnp.broadcast_to(trajectory.task, valid.shape)
 
         def on_scale(stats: RewardScale, reward: Array, step: float) -> tuple[RewardScale, Array]:
@@ -248,7 +246,8 @@ class Learner:
             "uncertainty": self._mean(uncertainty, valid),
             "uncertainty_stddev": moments.standard_deviation(normalizer.raw, config.curiosity.normalizer_decay),
             "intrinsic_reward": self._mean(intrinsic, valid),
-            "clipped_share": clipped,
+            "paid_share": self._mean((intrinsic > 0).astype(jnp.float32), valid),
+            "paid_reward": jax.vmap(lambda index: self._mean(scaled, valid & (task == index)))(jnp.arange(self.tasks)),
             "extrinsic_reward": self._mean(trajectory.reward, valid),
         }
         statistics = Statistics(normalizer, statistics.popart, extrinsic_stats, intrinsic_stats)

@@ -15,6 +15,7 @@ from byol_explore.checkpoint import Checkpoints, write_atomically
 from byol_explore.compilation import enable_compilation_cache
 from byol_explore.config import Config, default_run_dir
 from byol_explore.console import Display, make_display
+from byol_explore.curiosity.vitals import Payments, error_growth
 from byol_explore.devices import choose_actor_devices, choose_devices
 from byol_explore.envs.atari_settings import AtariSettings, available_cores
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
@@ -108,6 +109,7 @@ class Run:
         self.runtime = runtime
         self.window = EpisodeWindow(config.env_ids, config.log.window, [env.spec.success_above for env in envs])
         self.checkpoints = Checkpoints(directory / "checkpoints")
+        self.payments = Payments(config)
         self.coverage = Coverage(envs[0].spec)
         self.maps = CuriosityMaps(config.env_ids, envs)
         self.evaluations = Evaluations(config, evaluation_envs(config, envs))
@@ -185,6 +187,7 @@ class Run:
         if output.places is not None and output.intrinsic_reward is not None:
             end = self.steps + self.config.steps_per_dispatch
             self.maps.add(output.places, output.intrinsic_reward, self.steps, end)
+        self.payments.add(output.metrics["paid_reward"])
         self.window.add(output.episodes.ended, output.episodes.episode_return, output.episodes.length)
         return {name: np.mean(values, axis=0) for name, values in output.metrics.items()}
 
@@ -218,6 +221,8 @@ class Run:
             **self.evaluations.summary(),
             **self.coverage.summary(),
             **means,
+            "error_growth": error_growth(means["prediction_error"]),
+            **self.payments.summary(),
             "steps_per_second": max(later_steps, 0) / running,
             "elapsed": self.seconds,
         }
@@ -247,6 +252,7 @@ class Run:
         meta = {
             "seconds": self.seconds,
             "episodes": self.window.to_meta(),
+            "payments": self.payments.to_meta(),
             "coverage": self.coverage.to_meta(),
             "maps": self.maps.to_meta(),
             "evaluations": self.evaluations.to_meta(),
@@ -280,6 +286,7 @@ class Run:
         self.seconds_before = restored.meta["seconds"]
         self.solved_at = restored.meta["solved_at"]
         self.window.load_meta(restored.meta["episodes"])
+        self.payments.load_meta(restored.meta["payments"])
         self.coverage.load_meta(restored.meta["coverage"])
         self.maps.load_meta(restored.meta["maps"])
         self.evaluations.load_meta(restored.meta["evaluations"])
@@ -307,6 +314,7 @@ class Run:
             **self.window.summary(),
             **self.evaluations.summary(),
             **self.coverage.summary(),
+            **self.payments.summary(),
             "solved_at": self.solved_at,
             "interrupted": signal is not None,
         }

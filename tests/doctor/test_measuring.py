@@ -68,7 +68,7 @@ def test_the_doctor_sees_what_the_learner_computes() -> None:
     for name, values in (("uncertainty", seen.uncertainty), ("intrinsic_reward", seen.intrinsic),
                          ("value", seen.value), ("value_target", seen.value_target)):  # fmt: skip
         assert np.mean(np.asarray(values)[valid]) == pytest.approx(float(metrics[name]), rel=1e-4, abs=1e-7), name
-    assert healthy().clipped_share == pytest.approx(float(metrics["clipped_share"]))
+    assert healthy().paid_share == pytest.approx(float(metrics["paid_share"]))
 
 
 def test_a_healthy_batch_has_boundaries_that_are_worth_nothing() -> None:

@@ -7,7 +7,7 @@ from byol_explore.report.load import load_runs
 from byol_explore.report.model import Plot
 from report.synthetic import blocks, make_rows, words, write_run
 
-NUMBERS = {"uncertainty": 2.0, "intrinsic_reward": 0.5, "clipped_share": 0.25}
+NUMBERS = {"uncertainty": 2.0, "intrinsic_reward": 0.5, "paid_share": 0.25, "paying_share": 0.5}
 
 
 def plots(*directories: Path) -> dict[str, Plot]:
@@ -21,7 +21,7 @@ def test_what_was_logged_is_plotted_for_all_who_are_curious(tmp_path: Path) -> N
     write_run(tmp_path, "rnd-seed0", make_rows([0, 1], **NUMBERS, prediction_error=[7]), method="rnd")
     write_run(tmp_path, "none-seed0", make_rows([0, 1], **NUMBERS, prediction_error=[0]), method="none")
     found = plots(tmp_path)
-    assert set(found) == {"uncertainty", "intrinsic-reward", "clipped-share", "target-distance", "horizon"}
+    assert set(found) == {"uncertainty", "intrinsic-reward", "paid-share", "paying-share", "target-distance", "horizon"}
     assert [curve.variant for curve in found["uncertainty"].curves] == ["byol-explore", "rnd"]
     assert found["uncertainty"].curves[0].mean == [2.0, 2.0]
     assert found["uncertainty"].logarithmic

@@ -59,11 +59,19 @@ class Probe(NamedTuple):
     uncertainty: tuple[float, float]  # mean and standard deviation now
     normalizer: tuple[float, float]  # the running ones
     intrinsic_reward: float  # mean, normalised
-    clipped_share: float
+    paid_share: float  # of the transitions, how many have an intrinsic reward
     temperature: float
     multipliers: dict[str, float]  # the largest of each kind of KL multiplier
     largest: dict[str, float]  # magnitude in parameters, optimizer and statistics
     not_finite: str | None  # the first array with a NaN or an infinity
+
+
+class Course(NamedTuple):
+    """How a metric went, log line by log line."""
+
+    first: float
+    lowest: float
+    now: float  # in the last line
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,17 @@ class Evidence:
         """A metric's mean over the last log steps; None if it was never logged."""
         last = self.history(name)[-RECENT:]
         return sum(last) / len(last) if last else None
+
+    def course(self, name: str) -> Course | None:
+        """A metric from the first log line to the last; None if it was never logged."""
+        values = self.history(name)
+        return Course(values[0], min(values), values[-1]) if values else None
+
+    @property
+    def learner_steps(self) -> int:
+        """How many the run has done, as far as is known."""
+        logged = self.history("learner_steps")
+        return int(max([*logged, self.probe.learner_steps if self.probe else 0]))
 
 
 def gather(run_dir: Path | str) -> Evidence:

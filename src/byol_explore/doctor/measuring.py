@@ -95,7 +95,7 @@ def probe_rollout(
         uncertainty=(float(np.mean(now)), float(np.std(now))),
         normalizer=(float(seen.running[0]), float(seen.running[1])),
         intrinsic_reward=float(np.mean(seen.intrinsic[valid])),
-        clipped_share=float(np.mean(seen.intrinsic[valid] <= 0)),
+        paid_share=float(np.mean(seen.intrinsic[valid] > 0)),
         temperature=float(duals.temperature),
         multipliers=multipliers,
         largest={

@@ -13,8 +13,10 @@ MOST_WORLDS = 3  # runs on other tasks are curious in other units; each world ha
 PLOTS = (
     ("uncertainty", "Uncertainty (raw)", "uncertainty", None),
     ("intrinsic_reward", "Intrinsic reward (normalised)", "intrinsic reward", None),
-    ("clipped_share", "Share of rewards that were clipped away", "share", (0.0, 1.0)),
+    ("paid_share", "Share of transitions that were paid for", "share", (0.0, 1.0)),
+    ("paying_share", "Share of the run so far in which curiosity paid", "share of learner steps", (0.0, 1.0)),
     ("embedding_spread", "Spread of the embeddings (near 0: collapsed)", "spread", (0.0, 1.0)),
+    ("error_growth", "Error of the longest prediction over that of the shortest", "growth of errors", None),
     ("target_distance", "Distance of the target encoder from the online one", "relative distance", None),
 )
 

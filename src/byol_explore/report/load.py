@@ -18,8 +18,8 @@ from byol_explore.presets import ABLATIONS
 from byol_explore.report.words import listed
 
 KEPT = (
-    "steps", "elapsed", "uncertainty", "intrinsic_reward", "clipped_share", "embedding_spread", "target_distance",
-    "rooms_found",
+    "steps", "elapsed", "uncertainty", "intrinsic_reward", "paid_share", "paying_share", "embedding_spread",
+    "error_growth", "target_distance", "rooms_found",
 )  # fmt: skip
 _SEED = re.compile(r"-seed\d+$")
 
