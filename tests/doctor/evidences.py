@@ -21,14 +21,15 @@ PROBE = Probe(
     uncertainty=(0.35, 0.3),
     normalizer=(0.4, 0.3),
     intrinsic_reward=0.35,
-    clipped_share=0.6,
+    paid_share=0.4,
     temperature=0.01,
     multipliers={"categorical": 0.05},
     largest={"parameters": 5.0, "optimizer": 0.03, "statistics": 2.0},
     not_finite=None,
 )
 ROW: dict[str, Any] = {
-    "steps": 1000, "success_rate": 0.1, "return_mean": None, "clipped_share": 0.6, "temperature": 0.02,
+    "steps": 1000, "learner_steps": 2000, "success_rate": 0.1, "return_mean": None, "paid_share": 0.4,
+    "paid_reward": [0.3], "paying_share": 0.9, "error_growth": 1.5, "uncertainty": 0.4, "temperature": 0.02,
     "advantage_stddev": 0.01, "kl": 0.003, "kl_multiplier": 0.05, "entropy": 1.2, "gradient_norm": 2.0,
     "uncertainty_stddev": 0.3, "intrinsic_reward": 0.3, "value_scale": 0.02, "embedding_spread": 0.3,
     "target_distance": 0.06,

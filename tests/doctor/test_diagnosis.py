@@ -22,7 +22,7 @@ from byol_explore.learner import LearnerState
 from byol_explore.run_directory import write_config
 from runs import damage, largest_file, quickly, run, shared_runtime, tiny
 
-NAMES = ("target", "embedding", "normaliser", "clipping", "boundaries", "mixing", "temperature", "kl",
+NAMES = ("target", "embedding", "horizon", "normaliser", "paid", "boundaries", "mixing", "temperature", "kl",
          "kl multiplier", "value", "entropy", "numbers", "gradient")  # fmt: skip
 Damage = Callable[[LearnerState], LearnerState]
 

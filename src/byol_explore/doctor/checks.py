@@ -3,17 +3,18 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from byol_explore.doctor import agent_checks, curiosity_checks
+from byol_explore.doctor import agent_checks, collapse_checks, curiosity_checks, payment_checks
 from byol_explore.doctor.evidence import Evidence, gather
 from byol_explore.doctor.findings import Finding, worst_first
 
 CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     curiosity_checks.check_target,
-    curiosity_checks.check_embedding,
+    collapse_checks.check_embedding,
+    collapse_checks.check_horizon,
     curiosity_checks.check_normalizer,
-    curiosity_checks.check_clipping,
+    payment_checks.check_paid,
     curiosity_checks.check_boundaries,
-    curiosity_checks.check_mixing,
+    payment_checks.check_mixing,
     agent_checks.check_temperature,
     agent_checks.check_kl,
     agent_checks.check_multipliers,

@@ -1,7 +1,7 @@
-"""Checks of the curiosity: its target, its embeddings, its rewards. Each is a pure function of the evidence."""
+"""Checks of the curiosity's machinery: target, normaliser, masks. Each is a pure function of the evidence."""
 
-from byol_explore.doctor.evidence import Evidence, TaskProbe
-from byol_explore.doctor.findings import Finding, Verdict, finding, grade, not_used, unknown
+from byol_explore.doctor.evidence import Evidence
+from byol_explore.doctor.findings import NO_CURIOSITY, Finding, finding, grade, not_used, unknown
 
 # A target that follows closes 1 - alpha of its distance per update; half of that already means it does not.
 LEAST_STEP = 0.5
@@ -9,26 +9,16 @@ LEAST_STEP = 0.5
 FAR_TARGET = 0.5
 # Float32 keeps seven digits: closer than this, target and online encoder are the same.
 EQUAL_TARGET = 1e-6
-# Unit embeddings of a random encoder spread over 0.1 and more; a hundredth is one point with some noise around it.
-COLLAPSED_SPREAD, LOW_SPREAD = 1e-3, 1e-2
-# One direction can tell no more than more from less; healthy runs use four and more.
-COLLAPSED_RANK, LOW_RANK = 1.05, 2.0
-# Fewer different observations than this do not fill the directions that there are.
-FEWEST_OBSERVATIONS = 8
 # Statistics run a hundred batches behind; a method that learns quickly is a few times off, not ten times.
 OFF_SCALE, FAR_OFF_SCALE = 10.0, 100.0
+# Statistics that forget within ten batches are not what keeps an old scale alive.
+QUICK_DECAY = 0.9
 # The normaliser adds 1e-8 to a variance, a deviation of 1e-4: below ten times that it divides by its own epsilon.
 VANISHED_SIGMA = 1e-3
 # A reward in units of its own deviation: means of tens are no longer noise around a mean.
 LARGE_REWARD, HUGE_REWARD = 20.0, 200.0
-# Rewards below the mean are clipped: about half, more when a few transitions stick out.
-LEAST_CLIPPED, FEW_CLIPPED, MANY_CLIPPED, MOST_CLIPPED = 0.02, 0.2, 0.98, 0.999
 # The mean over valid transitions is right to float32's rounding.
 ROUNDING = 1e-4
-# With a task's reward in sight, less than this share is no curiosity, and more is nothing but.
-LITTLE_INTRINSIC, MUCH_INTRINSIC = 1e-3, 0.95
-
-NO_CURIOSITY = "method none has no curiosity"
 
 
 def check_target(evidence: Evidence) -> Finding:
@@ -79,38 +69,6 @@ def _fixed_target(check: str, evidence: Evidence) -> Finding:
     return finding(check, grade(bad=moved > 0.0, warning=False), moved, detail, "it must stay as it was drawn")
 
 
-def check_embedding(evidence: Evidence) -> Finding:
-    """Whether observations that differ still have embeddings that differ."""
-    check = "embedding"
-    if evidence.config.method == "none":
-        return not_used(check, NO_CURIOSITY)
-    remedy = "lower the learning rate, raise curiosity.target_decay, and for images keep network.center"
-    advice = f"the encoder has collapsed: everything looks alike and nothing is uncertain; {remedy}"
-    if evidence.probe is None:
-        spread = evidence.recent("embedding_spread")
-        if spread is None:
-            return unknown(check, evidence)
-        verdict = grade(bad=spread < COLLAPSED_SPREAD, warning=spread < LOW_SPREAD)
-        return finding(check, verdict, spread, f"spread {spread:.3g} of at most 1, as logged", advice)
-    task, seen = max(evidence.probe.tasks.items(), key=lambda item: (*_collapse(item[1]), -item[1].spread))
-    if seen.distinct < 2:
-        return unknown(check, evidence, f"all observations of {task} in the rollout are the same")
-    bad, warning = _collapse(seen)
-    if seen.spread >= LOW_SPREAD:
-        advice = (f"the embeddings lie along few directions: the observations have no more that matter, or the encoder "
-                  f"is collapsing; if it stays so, {remedy}")  # fmt: skip
-    detail = f"{seen.distinct} different observations of {task}: spread {seen.spread:.3g} of at most 1, "
-    verdict = grade(bad=bad, warning=warning)
-    return finding(check, verdict, seen.spread, detail + f"in {seen.rank:.1f} directions", advice)
-
-
-def _collapse(seen: TaskProbe) -> tuple[bool, bool]:
-    """Whether a task's embeddings are as good as one, and whether they are on the way there."""
-    many = seen.distinct >= FEWEST_OBSERVATIONS
-    bad = seen.spread < COLLAPSED_SPREAD or (many and seen.rank < COLLAPSED_RANK)
-    return bad, seen.spread < LOW_SPREAD or (many and seen.rank < LOW_RANK)
-
-
 def check_normalizer(evidence: Evidence) -> Finding:
     """Whether the running statistics of the uncertainty fit what is seen now."""
     check, probe = "normaliser", evidence.probe
@@ -128,8 +86,7 @@ def check_normalizer(evidence: Evidence) -> Finding:
     bad = not off < FAR_OFF_SCALE or not probe.intrinsic_reward < HUGE_REWARD
     warning = off > OFF_SCALE or probe.intrinsic_reward > LARGE_REWARD
     return finding(check, grade(bad=bad, warning=warning), off, detail,
-                   "statistics and uncertainty are on different scales: lower curiosity.normalizer_decay, and look "
-                   "for a jump of uncertainty in metrics.jsonl")  # fmt: skip
+                   f"statistics and uncertainty are on different scales: {forget_faster(evidence)}")  # fmt: skip
 
 
 def _normalizer_as_logged(check: str, evidence: Evidence) -> Finding:
@@ -141,28 +98,20 @@ def _normalizer_as_logged(check: str, evidence: Evidence) -> Finding:
     return finding(check, verdict, sigma, detail, "look for a jump of uncertainty in metrics.jsonl")
 
 
+def forget_faster(evidence: Evidence) -> str:
+    """What to do about statistics that are of another time than the uncertainty."""
+    decay, jump = evidence.config.curiosity.normalizer_decay, "look for a jump of uncertainty in metrics.jsonl"
+    if decay <= QUICK_DECAY:
+        return jump
+    return f"lower curiosity.normalizer_decay (it is {decay:g}) so that they forget sooner, and {jump}"
+
+
 def _factor(one: float, other: float) -> float:
     """How many times the larger is the smaller; both zero is 1, and what is not finite is infinitely off."""
     low, high = sorted((abs(one), abs(other)))
     if not high < float("inf"):
         return float("inf")
     return 1.0 if high < VANISHED_SIGMA else high / max(low, 1e-12)
-
-
-def check_clipping(evidence: Evidence) -> Finding:
-    """The share of transitions that are worth nothing because they are less uncertain than the mean."""
-    check, config = "clipping", evidence.config
-    if config.method == "none" or not config.prioritize:
-        return not_used(check, NO_CURIOSITY if config.method == "none" else "rewards are not clipped in this run")
-    share = evidence.recent("clipped_share")
-    if share is None and evidence.probe is not None:
-        share = evidence.probe.clipped_share
-    if share is None:
-        return unknown(check, evidence)
-    bad = share < LEAST_CLIPPED or share > MOST_CLIPPED
-    return finding(check, grade(bad=bad, warning=share < FEW_CLIPPED or share > MANY_CLIPPED), share,
-                   f"{share:.1%} of the rewards are clipped; about half or more is usual",
-                   "the clipping threshold does not follow the uncertainty: see the normaliser")  # fmt: skip
 
 
 def check_boundaries(evidence: Evidence) -> Finding:
@@ -184,39 +133,3 @@ def check_boundaries(evidence: Evidence) -> Finding:
     detail = f"{seen.ends:,} steps between episodes " + (" and ".join(found) or "are worth nothing, as they must be")
     return finding(check, "bad" if found else "ok", seen.reward, detail,
                    "the environment's is_first or a mask is wrong: see the convention in envs/base.py")  # fmt: skip
-
-
-def check_mixing(evidence: Evidence) -> Finding:
-    """How much of the reward is curiosity."""
-    check, config = "mixing", evidence.config
-    if config.method == "none" or config.regime != "mixed":
-        why = NO_CURIOSITY if config.method == "none" else f"the reward is {config.regime} alone"
-        return not_used(check, why)
-    if evidence.probe is None:
-        return unknown(check, evidence)
-    shares, verdicts = {}, []
-    for task, seen in evidence.probe.tasks.items():
-        total = seen.intrinsic + seen.extrinsic
-        shares[task] = seen.intrinsic / total if total > 0 else 0.0
-        verdicts.append(_mixing_verdict(shares[task], found=seen.extrinsic > 0))
-    words = [f"{share:.1%} in {task}" for task, share in shares.items()]
-    verdict = min(verdicts, key=("bad", "warning", "ok").index)
-    rewarded = any(seen.extrinsic > 0 for seen in evidence.probe.tasks.values())
-    return finding(check, verdict, min(shares.values()),
-                   f"curiosity's share of the reward: {', '.join(words)}"
-                   + ("" if rewarded else "; no reward of the task in the rollout"),
-                   _mixing_advice(shares, clips=config.prioritize))  # fmt: skip
-
-
-def _mixing_advice(shares: dict[str, float], *, clips: bool) -> str:
-    silent = [task for task, share in shares.items() if share == 0]
-    if clips and 0 < len(silent) < len(shares):  # the threshold is one for all tasks
-        return (f"everything in {', '.join(silent)} is below the mean uncertainty of all tasks, and clipped: try "
-                "--ablation no-clipping, or train such tasks apart")  # fmt: skip
-    return "change curiosity.mixing: up if curiosity is drowned, down if it drowns the task"
-
-
-def _mixing_verdict(share: float, *, found: bool) -> Verdict:
-    if not found:
-        return "ok" if share > 0 else "bad"
-    return grade(bad=False, warning=share < LITTLE_INTRINSIC or share > MUCH_INTRINSIC)

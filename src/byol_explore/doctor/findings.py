@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from byol_explore.doctor.evidence import Evidence
 
 Verdict = Literal["bad", "warning", "unknown", "ok", "not used"]
+NO_CURIOSITY = "method none has no curiosity"
 VERDICTS: tuple[Verdict, ...] = ("bad", "warning", "unknown", "ok", "not used")  # the worst first
 
 
