@@ -202,3 +202,27 @@ def gaussian_entropy(mean: float, stddev: float) -> float:
     x = np.linspace(mean - 12 * stddev, mean + 12 * stddev, 4001)
     p = gaussian_density(x, mean, stddev)
     return float(-np.sum(p * np.log(p)) * (x[1] - x[0]))
+
+
+def fair_samples(
+    lives: list[list[tuple[int, int]]], looks: Sequence[int], size: int, longest_before: int = 0
+) -> list[list[tuple[int, int, int]]]:
+    """Episodes (began, environment, number) that are counted at each look, in the order in which they began.
+
+    `lives` are the steps at which the episodes of each environment begin and end, also after the last look. An episode
+    is counted if it has ended, and so has every other one that began before it or with it, and if the longest of the
+    last `size` that are counted and of all that have ended but are not would have ended, too.
+    """
+    counted: list[tuple[int, int, int]] = []
+    samples = []
+    for now in looks:
+        begun = [(began, env, i) for env, life in enumerate(lives) for i, (began, _) in enumerate(life) if began <= now]
+        waiting = sorted(one for one in begun if lives[one[1]][one[2]][1] <= now and one not in counted)
+        lengths = [lives[env][i][1] - began for began, env, i in (*counted[-size:], *waiting)]
+        longest = max([longest_before, *lengths])
+        for one in waiting:
+            all_ended = all(lives[env][i][1] <= now for began, env, i in begun if began <= one[0])
+            if all_ended and one[0] + longest <= now:
+                counted.append(one)
+        samples.append(list(counted))
+    return samples

@@ -70,7 +70,7 @@ def _runtime(config: Config) -> Shared:
 
 def shared_runtime(config: Config, envs: list[Environment] | None = None) -> Shared:
     """One compiled program for all runs that differ only in length and logging."""
-    return _runtime(dataclasses.replace(config, steps=1, stop_at_success=0.0, log=LogConfig()))
+    return _runtime(dataclasses.replace(config, steps=1, stop_at_success=0.0, success_above=None, log=LogConfig()))
 
 
 @contextlib.contextmanager
@@ -152,10 +152,11 @@ def files(directory: Path) -> dict[str, bytes]:
 
 
 def damage(path: Path) -> None:
-    """Flip bits in the middle of a file."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0b101
-    path.write_bytes(bytes(content))
+    """Flip bits in the middle half of a file."""
+    content = path.read_bytes()
+    quarter = len(content) // 4
+    middle = bytes(byte ^ 0b101 for byte in content[quarter:-quarter])
+    path.write_bytes(content[:quarter] + middle + content[-quarter:])
 
 
 def largest_file(directory: Path) -> Path:

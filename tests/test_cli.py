@@ -71,11 +71,16 @@ def test_evaluating_prints_a_table(
     monkeypatch.setattr(
         "byol_explore.evaluation.episodes.evaluate", lambda *words, **options: calls.append((words, options)) or report
     )
-    code, out, err = call(capsys, "evaluate", directory, "--checkpoint", "best", "--seed", "4")
+    code, out, err = call(
+        capsys, "evaluate", directory, "--checkpoint", "best", "--seed", "4", "--success-above", "9.5"
+    )
     assert code == 0
     ((words, options),) = calls
     assert callable(options.pop("progress"))
-    assert (words, options) == ((directory,), {"episodes": None, "checkpoint": "best", "seed": 4, "gif": None})
+    assert (words, options) == (
+        (directory,),
+        {"episodes": None, "checkpoint": "best", "seed": 4, "success_above": 9.5, "gif": None},
+    )
     assert err == "skipped a damaged checkpoint: step_7 (torn)\n"
     assert "r after 1,234 steps, 9 episodes" in out
     for word in ("maze", "greedy", "sampled", "0.500 [0.250, 0.750]", "12.0"):

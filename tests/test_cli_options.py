@@ -17,6 +17,8 @@ from runs import (
     tiny,
 )
 
+NOTHING = {"success_rate": None, "return_mean": None, "episodes": 0}
+
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -25,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def train(config: Config, run_dir: Path | None, *, resume: bool, quiet: bool) -> Summary:
         calls.append((config, run_dir, resume, quiet))
-        return Summary(Path("somewhere"), {"success_rate": None, "return_mean": None, "steps": 0, "seconds": 0.0})
+        return Summary(Path("somewhere"), {**NOTHING, "steps": 0, "seconds": 0.0})
 
     monkeypatch.setattr(training, "train", train)
     return calls
@@ -35,12 +37,14 @@ def test_any_field_can_be_given(capsys: pytest.CaptureFixture[str], asked: list[
     words = ("--env", "rooms-3", "--seed", "7", "--steps", "1000", "--curiosity.horizon", "3", "--curiosity.no-share",
              "--curiosity.prioritize", "False", "--network.encoder-hidden", "32", "16", "--network.core", "lstm",
              "--agent.gamma", "0.9", "--optimizer.learning-rate", "3e-4", "--runtime.num-envs", "32",
-             "--log.tensorboard", "--stop-at-success", "0.5", "--run-dir", "x/y", "--quiet")  # fmt: skip
+             "--log.tensorboard", "--stop-at-success", "0.5", "--success-above", "-100.5",
+             "--run-dir", "x/y", "--quiet")  # fmt: skip
     code, out, err = call(capsys, "train", *words)
     assert (code, out, err) == (0, "", "")
     [(config, run_dir, resume, quiet)] = asked
     assert (run_dir, resume, quiet) == (Path("x/y"), False, True)
     assert (config.env, config.seed, config.steps, config.stop_at_success) == ("rooms-3", 7, 1000, 0.5)
+    assert config.success_above == -100.5
     assert (config.curiosity.horizon, config.curiosity.share, config.curiosity.prioritize) == (3, False, False)
     assert (config.network.encoder_hidden, config.network.core) == ((32, 16), "lstm")
     assert (config.agent.gamma, config.optimizer.learning_rate) == (0.9, 3e-4)

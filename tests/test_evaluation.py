@@ -22,6 +22,7 @@ from byol_explore.evaluation.recording import film
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
 from byol_explore.networks.assembly import Actor
 from byol_explore.run_directory import write_config
+from byol_explore.types import UNSAID
 from hosts import Scripted, indifferent
 from runs import damage, largest_file, quickly, shared_runtime, tiny
 
@@ -155,7 +156,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Actor, int, bool, Any]
     def pretend(actor: Actor, env: Any, episodes: int, key: Any, *, greedy: bool, progress: Any) -> Results:
         calls.append((actor, episodes, greedy, jax.random.key_data(key).tolist()))
         wins = 3 if greedy else 1
-        return Results(np.where(np.arange(4) < wins, 1.0, -1.0), np.asarray([6, 6, 3, 3]))
+        returns = np.where(np.arange(4) < wins, 1.0, -1.0)
+        return Results(returns, np.asarray([6, 6, 3, 3]), np.full(4, UNSAID))
 
     monkeypatch.setattr(evaluation, "play", pretend)
     return calls

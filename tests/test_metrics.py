@@ -1,18 +1,15 @@
-"""Metrics: the window of episodes by hand, files that survive a crash, and the other writers."""
+"""Metrics: files that survive a crash, and the other writers."""
 
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from byol_explore.config import Config, LogConfig, to_dict
 from byol_explore.errors import UserError
 from byol_explore.metrics import (
-    EpisodeWindow,
     JsonLinesWriter,
     check_extras,
     drop_lines_after,
@@ -20,83 +17,6 @@ from byol_explore.metrics import (
     read_metrics,
     scalars,
 )
-
-# The window of episodes
-
-
-def add(window: EpisodeWindow, *steps: list[tuple[float, int] | None]) -> None:
-    """Steps of all environments: (return, length) where an episode ended, noise where none did."""
-    ended = np.asarray([[entry is not None for entry in step] for step in steps])
-    returns = np.asarray([[entry[0] if entry else 99.0 for entry in step] for step in steps])
-    lengths = np.asarray([[entry[1] if entry else 99 for entry in step] for step in steps])
-    window.add(ended[None], returns[None], lengths[None])  # one rollout
-
-
-def test_before_the_first_episode_nothing_is_known() -> None:
-    window = EpisodeWindow(["maze"], 3, [0.0])
-    add(window, [None, None])
-    assert window.summary() == {
-        "success_rate": None, "return_mean": None, "episode_length": None, "best_return": None, "episodes": 0,
-    }  # fmt: skip
-    assert not window.is_full()
-
-
-def test_means_over_the_last_episodes_by_hand() -> None:
-    """In the order of time, then of environments; the first two of five episodes have left the window."""
-    window = EpisodeWindow(["maze"], 3, [0.5])
-    add(window, [(7.0, 10), None], [None, (0.0, 2)], [(1.0, 4), (0.5, 6)], [(0.0, 5), None])
-    assert window.is_full()
-    assert window.summary() == {
-        "success_rate": pytest.approx(1 / 3),  # a return of 0.5 is not above 0.5
-        "return_mean": pytest.approx(0.5),
-        "episode_length": pytest.approx(5.0),
-        "best_return": 7.0,
-        "episodes": 5,
-    }
-
-
-def test_the_best_return_may_be_negative() -> None:
-    window = EpisodeWindow(["maze"], 2, [0.0])
-    add(window, [(-3.0, 1)], [(-1.0, 1)], [(-2.0, 1)])
-    assert window.summary()["best_return"] == -1.0
-
-
-def test_tasks_have_windows_of_their_own_and_count_the_same() -> None:
-    """Environment i plays task i mod 2; the second task has few episodes and still counts half."""
-    window = EpisodeWindow(["a", "b"], 2, [0.0, 10.0])
-    add(window, [(1.0, 2), None, (1.0, 4), (4.0, 8)], [(0.0, 6), None, None, None])
-    summary = window.summary()
-    assert summary["tasks"] == {
-        "a": {"success_rate": 0.5, "return_mean": 0.5, "episode_length": 5.0},
-        "b": {"success_rate": 0.0, "return_mean": 4.0, "episode_length": 8.0},
-    }
-    assert summary["return_mean"] == pytest.approx((0.5 + 4.0) / 2)
-    assert summary["success_rate"] == pytest.approx(0.25)
-    assert window.lowest_success() == 0.0
-    assert not window.is_full()
-    add(window, [None, (11.0, 3), None, None])
-    assert window.is_full()
-    assert window.lowest_success() == 0.5
-
-
-def test_a_task_without_episodes_is_left_out() -> None:
-    window = EpisodeWindow(["a", "b"], 2, [0.0, 0.0])
-    add(window, [(1.0, 2), None])
-    assert window.summary()["tasks"]["b"] is None
-    assert window.summary()["success_rate"] == 1.0
-
-
-def test_a_window_continues_from_a_checkpoint() -> None:
-    first, second = ([(0.1, 3), None], [(0.7, 5), (1 / 3, 2)]), ([(0.0, 1), (2.0, 4)],)
-    whole, half, continued = (EpisodeWindow(["a", "b"], 2, [0.5, 0.0]) for _ in range(3))
-    add(whole, *first, *second)
-    add(half, *first)
-    continued.load_meta(json.loads(json.dumps(half.to_meta())))
-    assert continued.summary() == half.summary()
-    add(continued, *second)
-    assert continued.summary() == whole.summary()
-    assert continued.to_meta() == whole.to_meta()
-
 
 # metrics.jsonl
 

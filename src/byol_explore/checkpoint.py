@@ -1,6 +1,7 @@
 """Checkpoints of a run: everything, written atomically by Orbax, verified when read."""
 
 import json
+import math
 import shutil
 import sys
 import zlib
@@ -38,8 +39,11 @@ class Checkpoints:
         names = [path.name for path in self.directory.glob(f"{_PREFIX}*") if path.is_dir()]
         return sorted(int(name.removeprefix(_PREFIX)) for name in names if name.removeprefix(_PREFIX).isdigit())
 
-    def save(self, step: int, state: PyTree, meta: dict[str, Any], score: float) -> None:
-        """Write a checkpoint, then drop those that are neither among the newest nor the best."""
+    def save(self, step: int, state: PyTree, meta: dict[str, Any], score: float | None) -> None:
+        """Write a checkpoint, then drop those that are neither among the newest nor the best.
+
+        One without a score is worse than any other.
+        """
         arrays = _pack(state)
         meta = {**meta, "step": step, "score": score, "checksums": {k: _checksum(v) for k, v in arrays.items()}}
         self._drop_unfinished()
@@ -74,7 +78,7 @@ class Checkpoints:
 
     def best_step(self) -> int | None:
         """Step of the checkpoint with the highest score, the newest of equals."""
-        scores = {int(step): score for step, score in self._index().items()}
+        scores = {int(step): -math.inf if score is None else score for step, score in self._index().items()}
         present = [step for step in self.steps() if step in scores]
         return max(present, key=lambda step: (scores[step], step)) if present else None
 
@@ -116,7 +120,7 @@ class Checkpoints:
         except (OSError, ValueError):
             return {}
 
-    def _write_index(self, step: int, score: float) -> None:
+    def _write_index(self, step: int, score: float | None) -> None:
         present = {str(s) for s in self.steps()}
         scores = {s: value for s, value in self._index().items() if s in present}
         write_atomically(self.directory / "scores.json", json.dumps({**scores, str(step): score}))

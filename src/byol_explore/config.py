@@ -161,7 +161,7 @@ class LogConfig:
     evaluate_episodes: int = 10
     """Episodes of an evaluation, per task."""
     window: int = 200
-    """Episodes that success and return are averaged over."""
+    """Episodes that success and return are averaged over, the last by the time they began."""
     tensorboard: bool = False
     """Also write TensorBoard events (extra: tensorboard)."""
     wandb: bool = False
@@ -193,6 +193,9 @@ class Config:
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     stop_at_success: float = 0.0
     """End training as soon as this share of the last episodes of every task succeeds; 0 always trains all steps."""
+    success_above: float | None = None
+    """An episode with a return above this is a success, in every task. None leaves it to the environment: its own word
+    (info is_success or success), else its threshold (Gymnasium's registered one, a human's score), if it has one."""
     log: LogConfig = field(default_factory=LogConfig)
     atari: AtariSettings = field(default_factory=AtariSettings)
 
@@ -286,6 +289,7 @@ _POSITIVE = {
 }  # fmt: skip
 _FRACTIONS = {"target_decay", "top_fraction", "popart_step", "extrinsic_scale_step", "intrinsic_scale_step",
               "stop_at_success", "sticky"}  # fmt: skip
+_ANY_SIGN = {"success_above"}
 _BELOW_ONE = {"gamma", "normalizer_decay", "b1", "b2"}  # 1 minus these is divided by, or multiplies every reward
 
 
@@ -309,7 +313,7 @@ def _check_numbers(config: Any, prefix: str = "") -> None:
             raise UserError(f"{name} is {value}: it must be at least 0 and below 1")
         elif item.name == "sequence_length" and value < 2:
             raise UserError(f"{name} is {value}: a sequence needs at least 2 observations")
-        elif value < 0:
+        elif value < 0 and item.name not in _ANY_SIGN:
             raise UserError(f"{name} is {value}: it must not be negative")
     if isinstance(config, AgentConfig) and config.top_fraction == 0:
         raise UserError("agent.top_fraction is 0: nothing would be learned; choose a value above 0, up to 1")

@@ -3,11 +3,8 @@
 import importlib.util
 import json
 import os
-from collections import deque
 from pathlib import Path
 from typing import Any, Protocol
-
-import numpy as np
 
 from byol_explore.checkpoint import write_atomically
 from byol_explore.config import Config, to_dict
@@ -114,60 +111,3 @@ def drop_lines_after(path: Path, step: int) -> None:
     """Forget what was logged after the checkpoint that a run continues from."""
     rows = [row for row in read_metrics(path) if row["steps"] <= step]
     write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-class EpisodeWindow:
-    """The last episodes of each task: success, return and length, and the best return ever."""
-
-    def __init__(self, tasks: list[str], size: int, success_above: list[float]) -> None:
-        self.tasks, self.success_above = tasks, success_above
-        self.episodes = 0
-        self.best_return: float | None = None
-        self._window: list[deque[tuple[float, float, int]]] = [deque(maxlen=size) for _ in tasks]
-
-    def add(self, ended: np.ndarray, episode_return: np.ndarray, length: np.ndarray) -> None:
-        """Episodes of a dispatch [..., E], in the order of time; environment i plays task i mod tasks."""
-        count = len(self.tasks)
-        flat = ended.reshape(-1, ended.shape[-1])
-        returns, lengths = episode_return.reshape(flat.shape), length.reshape(flat.shape)
-        for row, env in np.argwhere(flat):
-            task, value = int(env) % count, float(returns[row, env])
-            self._window[task].append((float(value > self.success_above[task]), value, int(lengths[row, env])))
-            self.episodes += 1
-            self.best_return = value if self.best_return is None else max(self.best_return, value)
-
-    def is_full(self) -> bool:
-        """Whether every task has as many episodes as are averaged over."""
-        return all(len(window) == window.maxlen for window in self._window)
-
-    def lowest_success(self) -> float:
-        """Success of the task that succeeds least."""
-        return min(float(np.mean([entry[0] for entry in window])) for window in self._window)
-
-    def summary(self) -> dict[str, Any]:
-        """Means over the window; over tasks, the mean of the tasks'. None before the first episode."""
-        per_task = {name: self._means(window) for name, window in zip(self.tasks, self._window, strict=True)}
-        known = [means for means in per_task.values() if means is not None]
-        names = ("success_rate", "return_mean", "episode_length")
-        overall = {name: float(np.mean([m[name] for m in known])) if known else None for name in names}
-        result: dict[str, Any] = {**overall, "best_return": self.best_return, "episodes": self.episodes}
-        if len(self.tasks) > 1:
-            result["tasks"] = per_task
-        return result
-
-    @staticmethod
-    def _means(window: deque[tuple[float, float, int]]) -> dict[str, float] | None:
-        if not window:
-            return None
-        success, value, length = np.mean(np.asarray(window), axis=0)
-        return {"success_rate": float(success), "return_mean": float(value), "episode_length": float(length)}
-
-    def to_meta(self) -> dict[str, Any]:
-        """As plain data, for a checkpoint."""
-        windows = [[list(entry) for entry in window] for window in self._window]
-        return {"episodes": self.episodes, "best_return": self.best_return, "window": windows}
-
-    def load_meta(self, meta: dict[str, Any]) -> None:
-        self.episodes, self.best_return = meta["episodes"], meta["best_return"]
-        for window, entries in zip(self._window, meta["window"], strict=True):
-            window.extend((float(s), float(r), int(n)) for s, r, n in entries)

@@ -20,6 +20,7 @@ from byol_explore.devices import choose_actor_devices, choose_devices
 from byol_explore.envs.atari_settings import AtariSettings, available_cores
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.envs.registry import make_envs
+from byol_explore.episode_window import EpisodeWindow
 from byol_explore.errors import DivergenceError
 from byol_explore.evaluation.coverage import Coverage
 from byol_explore.evaluation.maps import CuriosityMaps
@@ -27,7 +28,7 @@ from byol_explore.evaluation.periodic import Evaluations
 from byol_explore.interrupts import Interrupts
 from byol_explore.learner import FINITE_ORDER
 from byol_explore.locking import DirectoryLock
-from byol_explore.metrics import EpisodeWindow, Writer, check_extras, make_writers
+from byol_explore.metrics import Writer, check_extras, make_writers
 from byol_explore.networks.assembly import encoder_name
 from byol_explore.report.curves import draw_curves
 from byol_explore.report.pyramid import draw_pyramid
@@ -35,6 +36,7 @@ from byol_explore.run_directory import check_run_dir, write_config
 from byol_explore.runtime.anakin import Anakin
 from byol_explore.runtime.base import DispatchOutput, Runtime
 from byol_explore.runtime.sebulba import Sebulba
+from byol_explore.success import success_rules
 from byol_explore.types import PyTree
 
 SOLVED = 0.95  # success over a full window of episodes
@@ -98,6 +100,13 @@ def atari_settings(config: Config) -> AtariSettings:
     return dataclasses.replace(config.atari, workers=workers)
 
 
+def make_window(config: Config, envs: Sequence[AnyEnvironment]) -> EpisodeWindow:
+    """What is known of episodes before the first one."""
+    specs = [env.spec for env in envs]
+    rules, limits = success_rules(specs, config.success_above), [spec.max_steps for spec in specs]
+    return EpisodeWindow(config.env_ids, config.log.window, rules, limits, config.runtime.num_envs)
+
+
 class Run:
     """One training run from its first or its restored state to its end."""
 
@@ -107,7 +116,8 @@ class Run:
     ) -> None:  # fmt: skip
         self.config, self.directory, self.display = config, directory, display
         self.runtime = runtime
-        self.window = EpisodeWindow(config.env_ids, config.log.window, [env.spec.success_above for env in envs])
+        self.window = make_window(config, envs)
+        self.episodes_go_on = not isinstance(envs[0], HostEnvironment)  # when a run is resumed
         self.checkpoints = Checkpoints(directory / "checkpoints")
         self.payments = Payments(config)
         self.coverage = Coverage(envs[0].spec)
@@ -145,6 +155,11 @@ class Run:
         self.display.say(
             f"training {self.config.env} with {self.config.method} in {self.directory} ({encoder} encoder)"
         )
+        if unknown := self.window.without_threshold():
+            self.display.say(
+                f"no return counts as a success in {', '.join(unknown)}: success is known only if the environment "
+                "tells of it, or with --success-above"
+            )
         with Interrupts() as interrupts:
             stopping = self._is_done()
             while not stopping:
@@ -168,8 +183,8 @@ class Run:
 
     def _is_done(self) -> bool:
         """All steps are done, or success is as high as asked for."""
-        enough = self.config.stop_at_success
-        if enough > 0 and self.window.is_full() and self.window.lowest_success() >= enough:
+        enough, success = self.config.stop_at_success, self.window.lowest_success()
+        if enough > 0 and self.window.is_full() and success is not None and success >= enough:
             return True
         return self.steps >= self.config.total_steps
 
@@ -188,7 +203,7 @@ class Run:
             end = self.steps + self.config.steps_per_dispatch
             self.maps.add(output.places, output.intrinsic_reward, self.steps, end)
         self.payments.add(output.metrics["paid_reward"])
-        self.window.add(output.episodes.ended, output.episodes.episode_return, output.episodes.length)
+        self.window.add(output.episodes)
         return {name: np.mean(values, axis=0) for name, values in output.metrics.items()}
 
     def _check_finite(self, output: DispatchOutput) -> None:
@@ -226,9 +241,10 @@ class Run:
             "steps_per_second": max(later_steps, 0) / running,
             "elapsed": self.seconds,
         }
-        if self.solved_at is None and self.window.is_full() and row["success_rate"] >= SOLVED:
+        success = row["success_rate"]
+        if self.solved_at is None and self.window.is_full() and success is not None and success >= SOLVED:
             self.solved_at = {"steps": self.steps, "seconds": self.seconds}
-            self.display.say(f"solved: success {row['success_rate']:.3f} over the last {self.config.log.window} "
+            self.display.say(f"solved: success {success:.3f} over the last {self.config.log.window} "
                              f"episodes after {self.steps:,} steps, {self.seconds:.0f} s")  # fmt: skip
         return row
 
@@ -260,9 +276,7 @@ class Run:
             "logged": self.logged,
             "pending": [{name: value.tolist() for name, value in metrics.items()} for metrics in self.pending],
         }
-        summary = self.window.summary()
-        score = (summary["success_rate"] or 0.0) + 1e-3 * (summary["return_mean"] or 0.0)
-        self.checkpoints.save(self.steps, self.state, meta, score)
+        self.checkpoints.save(self.steps, self.state, meta, self.window.score())
         self._write_places()
 
     def _write_places(self) -> None:
@@ -287,6 +301,8 @@ class Run:
         self.solved_at = restored.meta["solved_at"]
         self.window.load_meta(restored.meta["episodes"])
         self.payments.load_meta(restored.meta["payments"])
+        if not self.episodes_go_on:
+            self.window.begin_anew()
         self.coverage.load_meta(restored.meta["coverage"])
         self.maps.load_meta(restored.meta["maps"])
         self.evaluations.load_meta(restored.meta["evaluations"])

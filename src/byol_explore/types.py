@@ -14,11 +14,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
 AnyArray = Any  # a jax.Array or, of an environment outside jit, a NumPy array
 PyTree = Any
 Device = Any  # jax.Device, which type checkers do not know as a type
+UNSAID = -1  # success of an episode that nobody has judged
 Encoder = Callable[[PyTree], Array]  # a module: observations [n, ...] to embeddings [n, N]
 
 
@@ -45,6 +48,13 @@ class TimeStep(NamedTuple):
     discount: AnyArray  # [] 0 at termination, 1 otherwise (also at truncation)
     is_first: AnyArray  # [] first observation of an episode: resets recurrent state
     is_last: AnyArray  # [] last observation: the next action is ignored
+    success: AnyArray = None  # [] of an environment that judges its episodes: 1 or 0 at the end of one
+
+    def with_success(self) -> "TimeStep":
+        """With `success` in any case (int8), UNSAID where the environment has none: environments can be mixed then."""
+        numpy = np if isinstance(self.is_last, np.ndarray) else jnp
+        success = UNSAID if self.success is None else self.success
+        return self._replace(success=numpy.broadcast_to(numpy.asarray(success, numpy.int8), self.is_last.shape))
 
 
 class Memory(NamedTuple):

@@ -4,7 +4,7 @@ For tests of the adapter to Gymnasium; `hosts.py` and `host_worlds.py` are on th
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium
@@ -54,6 +54,16 @@ class Endless(Scripted):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.step_count += 1
         return self._observation(action), 1.0, False, False, {}
+
+
+class Judging(Scripted):
+    """Says at every step what `tell` says of its episode."""
+
+    tell: Callable[[int], dict[str, Any]] = staticmethod(lambda episode: {})
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        observation, reward, terminated, truncated, _ = super().step(action)
+        return observation, reward, terminated, truncated, self.tell(self.episode)
 
 
 class Counted(Endless):
@@ -128,6 +138,7 @@ def registered() -> Iterator[None]:
     settings: dict[str, dict[str, Any]] = {
         "Scripted": {"entry_point": Scripted},
         "Limited": {"entry_point": Endless, "max_episode_steps": 2, "reward_threshold": 1.5},
+        "Judging": {"entry_point": Judging},
         "Counted": {"entry_point": Counted},
         "Undrawable": {"entry_point": Undrawable},
         "Broken": {"entry_point": Broken},

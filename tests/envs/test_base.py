@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from byol_explore.envs.base import ActionSpec, AutoReset, EnvSpec, VectorEnv
-from byol_explore.types import Action, Array, PyTree, TimeStep
+from byol_explore.types import UNSAID, Action, Array, PyTree, TimeStep
 
 ACTIONS = 100
 
@@ -151,6 +151,24 @@ def test_tasks_are_interleaved() -> None:
     np.testing.assert_array_equal(steps.reward[1:][valid], actions[valid] + 1)
     same_episode = steps.observation["episode"][1:] == steps.observation["episode"][:-1]
     np.testing.assert_array_equal(same_episode, valid)
+
+
+class Judging(Scripted):
+    """Episodes that terminate are successes; it says so from the second observation on, as truth values."""
+
+    def step(self, state: dict[str, Array], action: Action) -> tuple[dict[str, Array], TimeStep]:
+        state, timestep = super().step(state, action)
+        return state, timestep._replace(success=state["episode"] % 2 == 1)
+
+
+def test_tasks_that_judge_their_episodes_stand_beside_those_that_do_not() -> None:
+    steps, _ = player(VectorEnv([Judging(0), Scripted(1)], 6), steps=30)(0)
+    assert (steps.success.shape, steps.success.dtype) == ((31, 6), np.int8)
+    np.testing.assert_array_equal(steps.success[:, 1::2], UNSAID)
+    ended, success = steps.is_last[:, ::2], steps.success[:, ::2]
+    assert ended.any()
+    np.testing.assert_array_equal(success[ended], steps.discount[:, ::2][ended] == 0.0)
+    assert set(success[ended].tolist()) == {0, 1}
 
 
 def test_tasks_must_share_the_environments_evenly() -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import numpy as np
@@ -11,11 +11,11 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import SyncVectorEnv
 
 from byol_explore.envs.base import ActionSpec
-from byol_explore.envs.gymnasium import Gymnasium
+from byol_explore.envs.gymnasium import Gymnasium, told_success
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.networks.assembly import encoder_for
-from byol_explore.types import Action, TimeStep
-from envs.scripted import SameStep, number, open_batch, registered
+from byol_explore.types import UNSAID, Action, TimeStep
+from envs.scripted import Judging, SameStep, number, open_batch, registered
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +104,7 @@ def test_every_boundary_is_marked() -> None:
                 np.testing.assert_array_equal(timestep.observation[i], [who, episode, step, action], str((who, t)))
                 assert (timestep.reward[i], timestep.discount[i]) == (reward, discount), (who, t)
                 assert (timestep.is_first[i], timestep.is_last[i]) == (is_first, is_last), (who, t)
-    for array, dtype in zip(timestep, [np.float32, np.float32, np.float32, bool, bool], strict=True):
+    for array, dtype in zip(timestep, [np.float32, np.float32, np.float32, bool, bool, np.int8], strict=True):
         assert array.dtype == dtype
 
 
@@ -116,6 +116,53 @@ def test_a_registered_limit_truncates() -> None:
     assert [step.is_first.tolist() for step in stream] == [[t % 3 == 0] * 2 for t in range(7)]
     assert all(step.discount.tolist() == [1, 1] for step in stream)
     assert [step.reward[0] for step in stream] == [0, 1, 1, 0, 1, 1, 0]
+
+
+# Success
+
+
+def odd(episode: int) -> bool:
+    return episode % 2 == 1
+
+
+@pytest.mark.parametrize(
+    ("tell", "expected"),
+    [
+        (lambda episode: {"is_success": odd(episode)}, {1: 1, 2: 0, 3: 1}),
+        (lambda episode: {"success": np.float32(odd(episode))}, {1: 1, 2: 0, 3: 1}),
+        (lambda episode: {"success": np.asarray([odd(episode)])}, {1: 1, 2: 0, 3: 1}),
+        (lambda episode: {"success": not odd(episode), "is_success": odd(episode)}, {1: 1, 2: 0, 3: 1}),
+        (lambda episode: {"success": np.bool_(True)} if odd(episode) else {}, {1: 1, 2: UNSAID, 3: 1}),
+        (lambda episode: {"success": "yes", "other": 1.0} if episode == 2 else {}, {1: UNSAID, 2: 1, 3: UNSAID}),
+        (lambda episode: {}, {1: UNSAID, 2: UNSAID, 3: UNSAID}),
+    ],
+    ids=["is_success", "success", "array", "both", "successes only", "a word", "nothing"],
+)
+def test_an_environments_word_on_success_counts_at_the_end_of_its_episode(
+    tell: Callable[[int], dict], expected: dict[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of three environments ends its episodes at other steps; what is said in between is not heard."""
+    monkeypatch.setattr(Judging, "tell", staticmethod(tell))
+    with open_batch(Gymnasium("scripted/Judging-v0"), 3) as batch:
+        assert batch.reset().success.tolist() == [UNSAID] * 3
+        ends = 0
+        for _ in range(9):
+            timestep = batch.step(number([0, 0, 0]))
+            episodes = timestep.observation[:, 1].astype(int)
+            judged = [expected[who] if last else UNSAID for who, last in zip(episodes, timestep.is_last, strict=True)]
+            assert timestep.success.tolist() == judged
+            ends += timestep.is_last.sum()
+    assert ends == 9
+
+
+def test_infos_of_vector_environments_are_read_with_their_masks() -> None:
+    """Also those that keep the infos of the last step for later, as some that reset in another way do."""
+    mask = np.asarray([True, False, True])
+    assert told_success({"is_success": np.asarray([True, True, False]), "_is_success": mask}, 3).tolist() == [1, -1, 0]
+    assert told_success({"success": np.asarray([1.0, 0.0, 0.0])}, 3).tolist() == [1, 0, 0]
+    final = {"success": np.asarray([0, 1, 1]), "_success": mask}
+    assert told_success({"success": np.asarray([1, 1, 0]), "final_info": final}, 3).tolist() == [0, 1, 1]
+    assert told_success({"success": np.zeros((3, 2)), "final_info": None}, 3).tolist() == [-1, -1, -1]
 
 
 def test_a_reset_in_the_middle_begins_other_episodes() -> None:

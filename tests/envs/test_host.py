@@ -6,8 +6,8 @@ import pytest
 from byol_explore.envs.base import ActionSpec
 from byol_explore.envs.host import Boundaries, HostEnvironment, TaskBatch, make_batch
 from byol_explore.envs.probes import PROBES
-from byol_explore.types import Action, TimeStep
-from host_worlds import EPISODES, Outside, Scripted, crash, payment, seen, timeline
+from byol_explore.types import UNSAID, Action, TimeStep
+from host_worlds import EPISODES, Outside, Scripted, ScriptedBatch, crash, payment, seen, timeline
 
 NOTHING = np.zeros(4, bool)
 TERMINATED, TRUNCATED, BOTH, RUNNING = np.eye(4, dtype=bool)  # one environment of each kind
@@ -60,6 +60,34 @@ def test_nonsense_that_comes_with_a_reset_is_ignored(reward: float) -> None:
     assert_step(step, [0, 0, 0, reward], [1, 1, 1, 1], ~RUNNING, NOTHING)
     step = boundaries.next(np.zeros(4), np.ones(4), TERMINATED, NOTHING)
     assert_step(step, [1, 1, 1, 1], [0, 1, 1, 1], NOTHING, TERMINATED)
+
+
+def test_what_is_said_of_success_counts_where_an_episode_ends() -> None:
+    boundaries, last = ended()
+    assert (last.success.tolist(), last.success.dtype) == ([UNSAID] * 4, np.int8)
+    said = np.array([1, 0, UNSAID, 1])
+    assert boundaries.next(np.zeros(4), np.ones(4), NOTHING, NOTHING, said).success.tolist() == [UNSAID] * 4
+    assert boundaries.next(np.zeros(4), np.ones(4), ~RUNNING, NOTHING, said).success.tolist() == [1, 0, UNSAID, UNSAID]
+    assert boundaries.first(np.zeros(4)).success.tolist() == [UNSAID] * 4
+
+
+def test_tasks_that_judge_their_episodes_share_a_batch_with_others() -> None:
+    """A world from inside jit says nothing of success in its time steps; one that does is asked in its turn."""
+    batch = TaskBatch([Silent(), Scripted()], 4, seed=0)
+    assert batch.reset().success.tolist() == [UNSAID] * 4
+    assert batch.step(Action(np.zeros((4, 1), int), np.zeros((4, 0)))).success.dtype == np.int8
+
+
+class Silent(Scripted):
+    """Leaves success out of its time steps."""
+
+    def batch(self, num_envs: int, seed: int) -> "SilentBatch":
+        return SilentBatch(self, num_envs, seed)
+
+
+class SilentBatch(ScriptedBatch):
+    def _give(self, answer: TimeStep) -> TimeStep:
+        return answer._replace(success=None)
 
 
 def test_an_episode_of_one_step_can_follow_another() -> None:

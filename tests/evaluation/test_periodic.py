@@ -13,6 +13,7 @@ from builders import small_config
 from byol_explore.config import Config, LogConfig
 from byol_explore.evaluation.periodic import Evaluations
 from byol_explore.evaluation.play import Results
+from byol_explore.types import UNSAID
 from hosts import Scripted, indifferent
 
 
@@ -28,7 +29,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def pretend(actor: Any, env: Any, episodes: int, key: Any, **options: Any) -> Results:
         script["calls"].append((env.spec.name, episodes, jax.random.key_data(key).tolist()))
         mean = script["means"].pop(0)
-        return Results(mean + np.asarray([-1.0, 0.0, 1.0]), np.ones(3, int))
+        return Results(mean + np.asarray([-1.0, 0.0, 1.0]), np.ones(3, int), np.full(3, UNSAID))
 
     monkeypatch.setattr(importlib.import_module("byol_explore.evaluation.periodic"), "play", pretend)
     return script

@@ -32,7 +32,20 @@ from byol_explore.run_directory import load_config
 from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.sebulba import HostRunState
 from byol_explore.training import Summary, train
-from host_worlds import ENVS, LOADS, STEPS, UPDATES, Moment, QuickSebulba, Scripted, crash, host_config, timeline
+from host_worlds import (
+    ENVS,
+    EPISODES,
+    LOADS,
+    STEPS,
+    UPDATES,
+    Moment,
+    QuickSebulba,
+    Scripted,
+    crash,
+    host_config,
+    timeline,
+)
+from references import fair_samples
 from test_training import METRICS
 
 pytestmark = pytest.mark.usefixtures("compiles_quickly")
@@ -81,10 +94,26 @@ def lived(dispatches: int) -> list[Moment]:
     return [moment for env in range(ENVS) for moment in timeline(env, dispatches * ROUNDS * STEPS)[1:]]
 
 
-def assert_statistics(summary: dict[str, Any], meta: dict[str, Any], moments: list[Moment]) -> None:
-    """Episodes and coverage are those of the script."""
-    lengths = [moment.time for moment in moments if moment.is_last]
-    assert summary["episodes"] == meta["episodes"]["episodes"] == len(meta["episodes"]["window"][0]) == len(lengths)
+def fair_lengths(dispatches: int, longest_before: int) -> list[int]:
+    """Of the episodes that count after so many dispatches."""
+    looks = [n * ROUNDS * STEPS for n in range(1, dispatches + 1)]
+    lives: list[list[tuple[int, int]]] = []
+    for env in range(ENVS):
+        began = [moment.count for moment in timeline(env, looks[-1]) if moment.time == 0]
+        lengths = [EPISODES[(env + i) % len(EPISODES)].length for i in range(len(began))]
+        lives.append([(first, first + length) for first, length in zip(began, lengths, strict=True)])
+    return [lives[env][i][1] - began for began, env, i in fair_samples(lives, looks, 1000, longest_before)[-1]]
+
+
+def assert_statistics(summary: dict[str, Any], meta: dict[str, Any], *sessions: int) -> None:
+    """Episodes and coverage are those of the script; those of each session count that had the time to end."""
+    moments = [moment for dispatches in sessions for moment in lived(dispatches)]
+    assert summary["episodes"] == meta["episodes"]["episodes"] == sum(moment.is_last for moment in moments)
+    [window] = meta["episodes"]["windows"]
+    lengths: list[int] = []
+    for dispatches in sessions:
+        lengths += fair_lengths(dispatches, max(lengths, default=0))
+    assert [length for *_, length in window["counted"]] == lengths
     assert summary["episode_length"] == pytest.approx(np.mean(lengths))
     visits = Counter((moment.episode, moment.time) for moment in moments)
     assert {(room, x): count for room, x, count in meta["coverage"]["visits"]} == visits
@@ -111,7 +140,7 @@ def test_a_run_leaves_the_files_of_every_run_and_where_it_has_been(root: Path) -
     summary = json.loads((half(root) / "summary.json").read_text())
     assert (summary["steps"], summary["interrupted"], summary["env"]) == (HALF * DISPATCH, False, "scripted")
     meta = saved(half(root), config_for(HALF)).meta
-    assert_statistics(summary, meta, lived(HALF))
+    assert_statistics(summary, meta, HALF)
     assert json.loads((half(root) / "coverage.json").read_text()) == meta["coverage"]
 
 
@@ -157,7 +186,7 @@ def test_environments_restart_and_everything_else_continues(root: Path, tmp_path
     assert (int(before.state.rounds), int(after.state.rounds)) == (HALF * ROUNDS, WHOLE * ROUNDS)
     assert int(after.state.learner.step) == WHOLE * ROUNDS * UPDATES
     assert (summary["steps"], after.meta["step"]) == (WHOLE * DISPATCH, WHOLE * DISPATCH)
-    assert_statistics(summary.data, after.meta, lived(HALF) + lived(WHOLE - HALF))
+    assert_statistics(summary.data, after.meta, HALF, WHOLE - HALF)
     rows = read_metrics(directory / "metrics.jsonl")
     assert rows[:HALF] == read_metrics(half(root) / "metrics.jsonl")
     assert [row["steps"] for row in rows] == [DISPATCH * n for n in range(1, WHOLE + 1)]

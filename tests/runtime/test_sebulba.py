@@ -19,7 +19,7 @@ from byol_explore.runtime.anakin import Anakin, RunState
 from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.host_actor import HostActor, Rollout
 from byol_explore.runtime.sebulba import HostRunState, Parameters, Sebulba, split
-from host_worlds import BATCH, ENVS, LENGTH, LOADS, UPDATES, Outside, QuickSebulba, Scripted, host_config
+from host_worlds import BATCH, ENVS, LENGTH, LOADS, UPDATES, Outside, QuickSebulba, Scripted, host_config, timeline
 
 pytestmark = pytest.mark.usefixtures("compiles_quickly")
 
@@ -151,13 +151,17 @@ def test_in_lock_step_a_seed_makes_a_run_and_another_makes_another() -> None:
     assert all(np.all(output.metrics["policy_lag"] <= 1) for output in outputs), "the second actor waits for the first"
 
 
-def test_a_dispatch_holds_the_rollouts_of_all_actors_in_turn() -> None:
+def test_a_dispatch_holds_the_rollouts_of_all_actors_side_by_side() -> None:
+    """Each environment has its place, in every rollout the same: both actors play the first of the script's."""
     config = host_config(deterministic=True, actors=2, rollouts_per_dispatch=3)
     state, outputs = play(QuickSebulba(config, [Scripted()]), 2)
     assert (int(state.rounds), int(state.learner.step)) == (6, 6 * UPDATES)
+    lives = [timeline(env % (ENVS // 2), 6 * (LENGTH - 1))[1:] for env in range(ENVS)]
+    ended = np.concatenate([output.episodes.ended for output in outputs]).reshape(-1, ENVS)
+    np.testing.assert_array_equal(ended.T, [[moment.is_last for moment in life] for life in lives])
     for output in outputs:
-        assert output.episodes.ended.shape == (6, LENGTH - 1, ENVS // 2)
-        assert output.places.shape == (6, LENGTH - 1, ENVS // 2, 2)
+        assert output.episodes.ended.shape == (3, LENGTH - 1, ENVS)
+        assert output.places.shape == (3, LENGTH - 1, ENVS, 2)
         assert output.finite.shape[0] == output.metrics["loss"].shape[0] == 3 * UPDATES
         assert output.finite.all()
 

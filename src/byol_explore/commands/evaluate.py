@@ -27,6 +27,8 @@ class EvaluateCommand:
     """last, best, or the step of a checkpoint."""
     seed: int = 0
     """Of the episodes."""
+    success_above: float | None = None
+    """An episode with a return above this is a success; by default as in training."""
     gif: Path | None = None
     """Also write a film of sampled episodes here."""
     json: bool = False
@@ -42,7 +44,8 @@ def run(arguments: Sequence[str]) -> None:
     with errors.status("playing") as status:  # only on a terminal
         report = evaluate(
             command.run, episodes=command.episodes, checkpoint=command.checkpoint, seed=command.seed,
-            gif=command.gif, progress=lambda what, ended: status.update(f"{what}: {ended} episodes ended"),
+            success_above=command.success_above, gif=command.gif,
+            progress=lambda what, ended: status.update(f"{what}: {ended} episodes ended"),
         )  # fmt: skip
     for name in report["damaged_checkpoints"]:
         print(f"skipped a damaged checkpoint: {name}", file=sys.stderr)
@@ -65,7 +68,9 @@ def _table(report: dict[str, Any]) -> Table:
     return table
 
 
-def _interval(interval: dict[str, float]) -> str:
+def _interval(interval: dict[str, float] | None) -> str:
+    if interval is None:
+        return "not defined"
     return f"{interval['mean']:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"
 
 

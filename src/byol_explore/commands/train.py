@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 from rich.console import Console
@@ -52,9 +52,19 @@ def run(arguments: Sequence[str]) -> None:
         return
     summary = train(command.config, command.run_dir, resume=command.resume, quiet=command.quiet)
     if not command.quiet:
-        success = summary["success_rate"]
-        shown = "no episode ended" if success is None else f"success {success:.3f}, return {summary['return_mean']:.3f}"
+        shown = _outcome(summary.data)
         print(f"done: {summary['steps']:,} steps in {summary['seconds']:.0f} s, {shown}; see {summary.run_dir}")
+
+
+def _outcome(summary: dict[str, Any]) -> str:
+    """How the last episodes went, or why that cannot be said."""
+    episodes, success, value = (summary[name] for name in ("episodes", "success_rate", "return_mean"))
+    if episodes == 0:
+        return "no episode ended"
+    if value is None:
+        ended = "1 episode ended" if episodes == 1 else f"{episodes:,} episodes ended"
+        return f"success not known yet ({ended}, others that began no later still run)"
+    return f"{'no success defined' if success is None else f'success {success:.3f}'}, return {value:.3f}"
 
 
 def parse_train(arguments: Sequence[str], load_config: Callable[[Path], Config]) -> TrainCommand:

@@ -32,7 +32,7 @@ class EnvSpec(NamedTuple):
     observation: PyTree  # jax.ShapeDtypeStruct of one observation
     action: ActionSpec
     max_steps: int  # of an episode
-    success_above: float = 0.0  # an episode whose return exceeds this is a success
+    success_above: float = 0.0  # a return that is a success if it is exceeded; infinite where nobody knows one
     scores: tuple[float, float] | None = None  # of random actions and of a human
     rooms: tuple[str, ...] = ()  # names of the numbers that tell rooms apart, for environments that know theirs
     position: tuple[str, ...] = ()  # names of the numbers that say where in a room the agent is
@@ -86,13 +86,13 @@ class AutoReset:
 
     def step(self, state: EpisodeState, action: Action) -> tuple[EpisodeState, TimeStep]:
         world, timestep = jax.vmap(self.env.step)(state.world, action)
-        stepped = EpisodeState(world, timestep.is_last, state.key), timestep
+        stepped = EpisodeState(world, timestep.is_last, state.key), timestep.with_success()
         return self._reset_where(state.is_last, stepped)
 
     def _reset_one(self, key: Array) -> tuple[EpisodeState, TimeStep]:
         key, reset_key = jax.random.split(key)
         world, timestep = self.env.reset(reset_key)
-        return EpisodeState(world, timestep.is_last, key), timestep
+        return EpisodeState(world, timestep.is_last, key), timestep.with_success()
 
     def _reset_where(self, ended: Array, batch: PyTree) -> PyTree:
         """Fresh episodes where the last ones ended, a few at a time: making one costs much more than a step."""

@@ -13,11 +13,12 @@ from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import Boundaries
 from byol_explore.envs.spaces import actions_of, observations_of, one_line
 from byol_explore.errors import UserError, unknown
-from byol_explore.types import Action, TimeStep
+from byol_explore.types import UNSAID, Action, TimeStep
 
 PREFIX = "gymnasium:"
 ENTRY_POINT = "vector_entry_point"
 VECTORIZATIONS = ("sync", "async", ENTRY_POINT)
+SUCCESS_NAMES = ("is_success", "success")  # in infos, the first goes before
 NO_LIMIT = 100_000  # steps that an episode without a registered limit is taken to have at most
 
 
@@ -97,8 +98,9 @@ class GymnasiumBatch:
 
     def step(self, action: Action) -> TimeStep:
         native = self._env.actions.native(Action(np.asarray(action.discrete), np.asarray(action.continuous)))
-        observation, reward, terminated, truncated, _ = self._vector.step(native)
-        return self._boundaries.next(self._env.observations.read(observation), reward, terminated, truncated)
+        observation, reward, terminated, truncated, infos = self._vector.step(native)
+        success = told_success(infos, self.num_envs)
+        return self._boundaries.next(self._env.observations.read(observation), reward, terminated, truncated, success)
 
     def places(self) -> np.ndarray:
         return np.zeros((self.num_envs, 0), np.int32)
@@ -117,6 +119,23 @@ class GymnasiumBatch:
 
     def close(self) -> None:
         self._vector.close()
+
+
+def told_success(infos: dict[str, Any], num_envs: int) -> np.ndarray:
+    """[E] what a vector environment's infos say by the names that are in use, UNSAID where they say nothing.
+
+    A mask (`_is_success`) tells which environments said something. Some keep the infos of an episode's last step in
+    `final_info`, which then goes before.
+    """
+    told = np.full(num_envs, UNSAID, np.int8)
+    final = infos.get("final_info")
+    for source in (infos, final) if isinstance(final, dict) else (infos,):
+        for name in reversed(SUCCESS_NAMES):
+            values = np.asarray(source.get(name, ()))
+            if values.size == num_envs:
+                mask = np.asarray(source.get(f"_{name}", np.ones(num_envs, bool)), bool)
+                told[mask] = values.reshape(num_envs)[mask].astype(bool)
+    return told
 
 
 @contextlib.contextmanager

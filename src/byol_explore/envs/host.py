@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from byol_explore.envs.base import Environment, EnvSpec
-from byol_explore.types import Action, PyTree, TimeStep
+from byol_explore.types import UNSAID, Action, PyTree, TimeStep
 
 
 class HostBatch(Protocol):
@@ -61,10 +61,16 @@ class Boundaries:
         """After a reset of all environments."""
         zeros = np.zeros(self._is_last.shape, np.float32)
         self._is_last = np.zeros_like(self._is_last)
-        return TimeStep(observation, zeros, zeros + 1.0, ~self._is_last, self._is_last)
+        return TimeStep(observation, zeros, zeros + 1.0, ~self._is_last, self._is_last).with_success()
 
-    def next(self, observation: PyTree, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> TimeStep:
-        """After a step; the one that follows an episode's last observation has no reward and no end."""
+    def next(
+        self, observation: PyTree, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray,
+        success: np.ndarray | None = None,
+    ) -> TimeStep:  # fmt: skip
+        """After a step; the one that follows an episode's last observation has no reward and no end.
+
+        `success` [E] is what the environments say of it; it counts at the end of an episode.
+        """
         is_first, terminated, truncated = self._is_last, np.asarray(terminated, bool), np.asarray(truncated, bool)
         self._is_last = (terminated | truncated) & ~is_first
         return TimeStep(
@@ -73,6 +79,7 @@ class Boundaries:
             np.where(terminated & ~is_first, 0.0, 1.0).astype(np.float32),
             is_first,
             self._is_last,
+            np.where(self._is_last, UNSAID if success is None else success, UNSAID).astype(np.int8),
         )
 
 
@@ -108,7 +115,7 @@ class TaskBatch:
                 stack.callback(batch.close)
 
     def _gather(self, steps: list[TimeStep]) -> TimeStep:
-        return jax.tree.map(self._interleave, *steps)
+        return jax.tree.map(self._interleave, *[step.with_success() for step in steps])
 
     def _interleave(self, *xs: np.ndarray) -> np.ndarray:
         return np.stack(xs, axis=1).reshape(self.num_envs, *xs[0].shape[1:])

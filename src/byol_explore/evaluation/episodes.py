@@ -1,5 +1,6 @@
 """Episodes from a checkpoint: success and return, and a film of them."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from byol_explore.evaluation.scores import human_normalized
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
 from byol_explore.learner import Learner
 from byol_explore.run_directory import load_config
+from byol_explore.success import SuccessRule, rate, success_rules
 
 
 def evaluate(
@@ -28,6 +30,7 @@ def evaluate(
     episodes: int | None = None,
     checkpoint: str = "last",
     seed: int = 0,
+    success_above: float | None = None,
     gif: Path | str | None = None,
     gif_episodes: int = 3,
     progress: Callable[[str, int], None] | None = None,
@@ -35,10 +38,13 @@ def evaluate(
     """Greedy and sampled episodes of a run's target policy, per task, with 95% confidence intervals.
 
     By default 200 episodes, or as in the paper 10 where environments are outside jit. `progress` hears what is
-    played and how many episodes of it have ended.
+    played and how many episodes of it have ended. `success_above` is the return above which an episode is a success;
+    by default it is the run's.
     """
     if episodes is not None and episodes < 1:
         raise UserError(f"episodes is {episodes}: it must be at least 1")
+    if success_above is not None and not math.isfinite(success_above):
+        raise UserError(f"success_above is {success_above}: it must be finite")
     directory = Path(run_dir)
     config = load_config(directory)
     enable_compilation_cache()
@@ -54,12 +60,13 @@ def evaluate(
         "episodes": episodes,
         "tasks": {},
     }
-    for index, env in enumerate(envs):
+    rules = success_rules([env.spec for env in envs], config.success_above if success_above is None else success_above)
+    for index, (env, rule) in enumerate(zip(envs, rules, strict=True)):
         report["tasks"][env.spec.name] = {}
         for mode, greedy in (("greedy", True), ("sampled", False)):
             tell = partial(progress, f"{env.spec.name}, {mode}") if progress else None
             results = play(actor, env, episodes, jax.random.fold_in(key, index), greedy=greedy, progress=tell)
-            report["tasks"][env.spec.name][mode] = _summarize(results, env)
+            report["tasks"][env.spec.name][mode] = _summarize(results, rule, env.spec.scores)
     if gif is not None:
         save_gif(Path(gif), [frame for env in envs for frame in film(actor, env, key, gif_episodes)])
         report["gif"] = str(gif)
@@ -95,13 +102,13 @@ def _restore(config: Config, envs: Sequence[AnyEnvironment], checkpoints: Checkp
     return checkpoints.restore(learner.acting, step=step, part="learner.acting")
 
 
-def _summarize(results: Results, env: AnyEnvironment) -> dict[str, Any]:
-    success = results.episode_return > env.spec.success_above
+def _summarize(results: Results, rule: SuccessRule, scores: tuple[float, float] | None) -> dict[str, Any]:
+    successes = rule.judge(results.episode_return, results.success)
     summary = {
-        "success_rate": rate_interval(success)._asdict(),
+        "success_rate": None if rate(successes) is None else rate_interval(successes == 1)._asdict(),
         "return": mean_interval(results.episode_return)._asdict(),
         "length_mean": float(np.mean(results.length)),
     }
-    if env.spec.scores is not None:
-        summary["human_normalized"] = human_normalized(float(np.mean(results.episode_return)), env.spec.scores)
+    if scores is not None:
+        summary["human_normalized"] = human_normalized(float(np.mean(results.episode_return)), scores)
     return summary

@@ -11,7 +11,7 @@ from byol_explore.agent import act
 from byol_explore.envs.base import AutoReset, Environment
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.networks.assembly import Actor
-from byol_explore.types import Array
+from byol_explore.types import UNSAID, Array
 
 AT_ONCE = 64  # host environments
 choose = jax.jit(act, static_argnames="greedy")
@@ -24,6 +24,7 @@ class Interrupted(Exception):
 class Results(NamedTuple):
     episode_return: np.ndarray  # [E]
     length: np.ndarray  # [E]
+    success: np.ndarray  # [E] 1 or 0 as the environment says, UNSAID where the return must tell
 
 
 def play(
@@ -58,17 +59,19 @@ def _play_outside(
     try:
         timestep, memory = batch.reset(), actor.initial_memory(env.spec, episodes)
         total, length, done = np.zeros(episodes), np.zeros(episodes, int), np.zeros(episodes, bool)
+        success = np.full(episodes, UNSAID, np.int8)
         for _ in range(env.spec.max_steps):
             key, act_key = jax.random.split(key)
             memory, _, action = choose(actor, memory, timestep, act_key, greedy=greedy)
             timestep = batch.step(jax.device_get(action))
             total += np.where(done, 0.0, timestep.reward)
             length += ~done
+            success = np.where(timestep.is_last & ~done, timestep.with_success().success, success)
             done |= timestep.is_last
             progress(int(np.sum(done)))
             if np.all(done):
                 break
-        return Results(total, length)
+        return Results(total, length, success)
     finally:
         batch.close()
 
@@ -77,22 +80,24 @@ def _play_inside(actor: Actor, env: Environment, episodes: int, key: Array, gree
     batch = AutoReset(env, episodes)
 
     @jax.jit
-    def run(actor: Actor, key: Array) -> tuple[Array, Array]:
+    def run(actor: Actor, key: Array) -> tuple[Array, Array, Array]:
         reset_key, act_key = jax.random.split(key)
         states, timestep = batch.reset(jax.random.split(reset_key, episodes))
         memory = actor.initial_memory(env.spec, episodes)
-        totals = (jnp.zeros((episodes,)), jnp.zeros((episodes,), jnp.int32), jnp.zeros((episodes,), bool))
+        nobody = jnp.zeros((episodes,), bool)
+        totals = (nobody.astype(jnp.float32), nobody.astype(jnp.int32), jnp.full_like(nobody, UNSAID, jnp.int8), nobody)
 
         def step(carry: Any, key: Array) -> tuple[Any, None]:
-            states, timestep, memory, (total, length, done) = carry
+            states, timestep, memory, (total, length, success, done) = carry
             memory, _, action = act(actor, memory, timestep, key, greedy=greedy)
             states, timestep = batch.step(states, action)
             total = jnp.where(done, total, total + timestep.reward)
             length = jnp.where(done, length, length + 1)
-            return (states, timestep, memory, (total, length, done | timestep.is_last)), None
+            success = jnp.where(timestep.is_last & ~done, timestep.success, success)
+            return (states, timestep, memory, (total, length, success, done | timestep.is_last)), None
 
         carry = (states, timestep, memory, totals)
-        (_, _, _, (total, length, _)), _ = jax.lax.scan(step, carry, jax.random.split(act_key, env.spec.max_steps))
-        return total, length
+        (_, _, _, (*results, _)), _ = jax.lax.scan(step, carry, jax.random.split(act_key, env.spec.max_steps))
+        return tuple(results)
 
     return Results(*map(np.asarray, run(actor, key)))

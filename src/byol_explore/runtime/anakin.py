@@ -136,7 +136,8 @@ class Anakin:
             length = jnp.where(timestep.is_first, 0, state.length + 1)
             transition = (state.timestep.observation, state.timestep.is_first, action, timestep.reward,
                           timestep.discount, policy)  # fmt: skip
-            steps = Steps(Episodes(timestep.is_last, episode_return, length), self.envs.places(envs))
+            episodes = Episodes(timestep.is_last, episode_return, length, timestep.success)
+            steps = Steps(episodes, self.envs.places(envs))
             return ActorState(envs, timestep, memory, episode_return, length, key[None]), (transition, steps)
 
         state, (transitions, steps) = jax.lax.scan(step, state, length=self.config.runtime.sequence_length - 1)

@@ -22,6 +22,7 @@ class Episodes(NamedTuple):
     ended: AnyArray  # [..., E]
     episode_return: AnyArray  # [..., E]
     length: AnyArray  # [..., E]
+    success: AnyArray  # [..., E] 1 or 0 as the environment says, UNSAID where the return must tell
 
 
 class DispatchOutput(NamedTuple):

@@ -66,13 +66,12 @@ class HostActor:
             records.append((first, action, policy, *self._answer(self._timestep), self._batch.places().copy()))
             act_seconds, env_seconds = act_seconds + chosen - began, env_seconds + time.perf_counter() - chosen
         last = self._observe(observations, steps)
-        firsts, actions, policies, rewards, discounts, ended, totals, lengths, places = zip(*records, strict=True)
+        firsts, actions, policies, rewards, discounts, episodes, places = zip(*records, strict=True)
         trajectory = Trajectory(
             observations, np.stack([*firsts, last]), stack(actions), np.stack(rewards), np.stack(discounts),
             stack(jax.device_get(policies)), task=self.task, memory=start,
         )  # fmt: skip
-        episodes = Episodes(np.stack(ended), np.stack(totals), np.stack(lengths))
-        return Rollout(trajectory, episodes, np.stack(places), pulled_at, env_seconds, act_seconds)
+        return Rollout(trajectory, stack(episodes), np.stack(places), pulled_at, env_seconds, act_seconds)
 
     def close(self) -> None:
         self._batch.close()
@@ -87,9 +86,11 @@ class HostActor:
         jax.tree.map(keep, observations, self._timestep.observation)
         return self._timestep.is_first.copy()
 
-    def _answer(self, timestep: TimeStep) -> tuple[np.ndarray, ...]:
-        """Reward, discount, and the episodes that ended with their return and length; all the actor's own."""
+    def _answer(self, timestep: TimeStep) -> tuple[np.ndarray, np.ndarray, Episodes]:
+        """Reward, discount, and the episodes that ended; all the actor's own."""
         self._total = np.where(timestep.is_first, 0.0, self._total + timestep.reward).astype(np.float32)
         self._length = np.where(timestep.is_first, 0, self._length + 1)
-        reward, discount, ended = (np.array(x) for x in (timestep.reward, timestep.discount, timestep.is_last))
-        return reward, discount, ended, self._total, self._length
+        reward, discount, ended, success = (
+            np.array(x) for x in (timestep.reward, timestep.discount, timestep.is_last, timestep.with_success().success)
+        )
+        return reward, discount, Episodes(ended, self._total, self._length, success)

@@ -167,9 +167,14 @@ class Sebulba:
         metrics, finite = stack(jax.device_get(updates))
         seconds = time.perf_counter() - began
         metrics |= self._load(rollouts, seconds, wait, sum(actor.waited for actor in self._actors) - waited)
-        output = DispatchOutput(metrics, finite, stack([r.episodes for r in rollouts]),
-                                np.stack([r.places for r in rollouts]))  # fmt: skip
-        return HostRunState(learner, rounds), output
+        episodes, places = self._side_by_side([(rollout.episodes, rollout.places) for rollout in rollouts])
+        return HostRunState(learner, rounds), DispatchOutput(metrics, finite, episodes, places)
+
+    def _side_by_side(self, parts: list[PyTree]) -> PyTree:
+        """[rollouts, T-1, E, ...] of what the actors tell in turn, each [T-1, its environments, ...]."""
+        count = self.config.runtime.actors
+        rounds = [parts[first : first + count] for first in range(0, len(parts), count)]
+        return stack([jax.tree.map(lambda *xs: np.concatenate(xs, axis=1), *each) for each in rounds])
 
     def _load(self, rollouts: list[Rollout], seconds: float, learner: float, actors: float) -> dict[str, np.ndarray]:
         """Where the time went, as shares: the side that waits little is the bottleneck."""
