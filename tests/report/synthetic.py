@@ -27,6 +27,11 @@ def returns(values: list[float], every: int = 100, **columns: Any) -> list[Row]:
     return [{**row, "success_rate": 0.0} for row in make_rows([*values], every, **columns)]
 
 
+def undefined(values: list[float], every: int = 100, **columns: Any) -> list[Row]:
+    """The same for tasks that have no success."""
+    return [{**row, "success_rate": None} for row in make_rows([*values], every, **columns)]
+
+
 def write_run(
     root: Path, name: str = "byol-explore-seed0", rows: list[Row] | None = None, *, finished: bool = True,
     preset: str = "grid", method: str = "byol-explore", ablation: str = "none", **settings: Any,

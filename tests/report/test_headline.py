@@ -9,7 +9,7 @@ from byol_explore.report.headline import headline
 from byol_explore.report.load import load_runs
 from byol_explore.report.model import Bars, Section, Table
 from byol_explore.report.outcomes import outcomes
-from report.synthetic import blocks, make_rows, returns, words, write_run, write_study
+from report.synthetic import blocks, make_rows, returns, undefined, words, write_run, write_study
 
 
 def section_of(*directories: Path) -> Section:
@@ -69,6 +69,28 @@ def test_equal_scores_have_no_winner(tmp_path: Path) -> None:
     write_run(tmp_path, "icm-seed0", make_rows([0.25]), method="icm")
     said = words(section_of(tmp_path))
     assert "byol-explore, rnd have the highest clipped mean score (CHNS), 50.0 of 100, before icm with 25.0." in said
+
+
+def test_returns_are_compared_but_not_averaged_with_other_scores(tmp_path: Path) -> None:
+    """A return of 400 is not 400 percent of anything; that it is more than 100 is known all the same."""
+    for method, value in (("byol-explore", 100.0), ("rnd", 400.0)):
+        write_run(tmp_path, f"pendulum/{method}-seed0", undefined([value]), method=method, env="pendulum")
+    alone = section_of(tmp_path)
+    [table] = blocks(alone, Table)
+    assert table.columns == ["variant", "tasks", "seeds", "P(better)"]
+    assert table.rows == [["byol-explore", 1, 1, None], ["rnd", 1, 1, 1.0]]
+    assert table.note.startswith("No success is defined in pendulum: scored by return")
+    assert blocks(alone, Bars) == []
+    assert "CHNS" not in words(alone) + table.note
+    for method in ("byol-explore", "rnd"):
+        write_run(tmp_path, f"rooms/{method}-seed0", make_rows([0.5]), method=method)
+    both = section_of(tmp_path)
+    [table], [bars] = blocks(both, Table), blocks(both, Bars)
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [(row["tasks"], row["CHNS"], row["mean"], row["solved"], row["P(better)"]) for row in rows] == [
+        (2, 50.0, 50.0, 0, None), (2, 50.0, 50.0, 0, 0.75),
+    ]  # fmt: skip
+    assert bars.values == [50.0, 50.0]
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:

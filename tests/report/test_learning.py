@@ -8,7 +8,7 @@ import pytest
 from byol_explore.report.learning import learning
 from byol_explore.report.load import load_runs
 from byol_explore.report.model import Plot
-from report.synthetic import Row, blocks, make_rows, returns, write_run, write_study
+from report.synthetic import Row, blocks, make_rows, returns, undefined, write_run, write_study
 
 
 def test_baselines_and_ablations_have_plots_of_their_own(tmp_path: Path) -> None:
@@ -55,12 +55,26 @@ def test_tasks_of_separate_runs_are_averaged_seed_by_seed(tmp_path: Path) -> Non
     assert (curve.low, curve.mean, curve.high) == ([75.0], [87.5], [100.0]), "seed 2 lacks a task: it has no mean yet"
 
 
-def test_where_success_is_not_defined_returns_are_shown_too(tmp_path: Path) -> None:
+def test_where_nobody_succeeds_returns_are_shown_too(tmp_path: Path) -> None:
     write_run(tmp_path, "a/byol-explore-seed0", returns([1.0, 2.0]), env="gymnasium:Acrobot-v1")
     write_run(tmp_path, "b/byol-explore-seed0", make_rows([0.0, 0.0]))
     plots = {plot.name: plot for plot in blocks(learning(load_runs([tmp_path])), Plot)}
     assert plots["return-gymnasium-acrobot-v1"].curves[0].mean == [1.0, 2.0]
     assert "return-rooms-6" not in plots
+
+
+def test_where_nobody_defined_a_success_the_score_is_the_return(tmp_path: Path) -> None:
+    """Once, and in no mean with tasks that have a success."""
+    for env, rows in (("pendulum", undefined([1.0, 2.0])), ("rooms-6", make_rows([0.0, 0.5]))):
+        write_run(tmp_path, f"{env}/byol-explore-seed0", rows, env=env)
+    plots = {plot.name: plot for plot in blocks(learning(load_runs([tmp_path])), Plot)}
+    assert list(plots) == ["score-pendulum", "score-rooms-6"]
+    assert (plots["score-pendulum"].y_label, plots["score-pendulum"].y_range) == ("return", None)
+    assert plots["score-pendulum"].curves[0].mean == [1.0, 2.0]
+    write_run(tmp_path, "rooms-4/byol-explore-seed0", make_rows([0.0, 1.0]), env="rooms-4")
+    overall = blocks(learning(load_runs([tmp_path])), Plot)[0]
+    assert overall.title.startswith("Mean over 2 tasks")
+    assert overall.curves[0].mean == [0.0, 75.0]
 
 
 def test_a_run_without_a_line_is_no_curve(tmp_path: Path) -> None:

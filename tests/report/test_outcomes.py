@@ -5,9 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from byol_explore.report.load import load_runs
-from byol_explore.report.outcomes import final_matrix, is_solved, meaning_of_scores, outcomes
-from report.synthetic import make_rows, returns, write_run, write_study
+from byol_explore.report.load import Runs, load_runs
+from byol_explore.report.outcomes import final_matrix, is_solved, meaning_of_scores, outcomes, unit_of_scores
+from report.synthetic import make_rows, returns, undefined, write_run, write_study
+
+
+def runs_of(*tasks: str) -> Runs:
+    return Runs([], [], list(tasks), [], [], frozenset())
 
 
 def test_the_best_is_the_highest_point_of_the_mean_not_the_mean_of_highest_points(tmp_path: Path) -> None:
@@ -43,6 +47,26 @@ def test_what_solved_and_the_scores_mean_depends_on_the_task() -> None:
     assert not is_solved("rooms-6", 94.9)
     assert is_solved("atari:freeway", 29.7)
     assert not is_solved("atari:freeway", 29.6), "as good as a human is not better"
-    assert "human" not in meaning_of_scores(["rooms-6"])
-    assert "success" not in meaning_of_scores(["atari:alien"])
-    assert meaning_of_scores(["rooms-6", "atari:alien"]).count("100") == 2
+    assert "human" not in meaning_of_scores(runs_of("rooms-6"))
+    assert "success" not in meaning_of_scores(runs_of("atari:alien"))
+    assert meaning_of_scores(runs_of("rooms-6", "atari:alien")).count("100") == 2
+    assert unit_of_scores(runs_of("rooms-6")) == "Success in percent."
+    assert unit_of_scores(runs_of("atari:alien")) == "Scores as the game counts them."
+    assert "where humans have no score" in unit_of_scores(runs_of("rooms-6", "atari:alien"))
+
+
+def test_where_no_success_is_defined_returns_are_scores(tmp_path: Path) -> None:
+    """Also of the run that knows none yet; a task that some run has a success in is scored by it."""
+    names = ("byol-explore-seed0", "byol-explore-seed1")
+    for name, rows in zip(names, ([-9.0, -4.0], [-7.0, -8.0]), strict=True):
+        write_run(tmp_path, f"a/{name}", undefined(rows), env="gymnasium:Pendulum-v1")
+    for name, rows in zip(names, (undefined([3.0]), make_rows([0.5])), strict=True):
+        write_run(tmp_path, f"b/{name}", rows, env="rooms-4")
+    runs = load_runs([tmp_path])
+    assert runs.by_return == {"gymnasium:Pendulum-v1"}
+    assert runs.normalized == ["rooms-4"]
+    found = outcomes(runs)
+    assert found["byol-explore", "gymnasium:Pendulum-v1"] == ({0: -4.0, 1: -8.0}, {0: -4.0, 1: -7.0}, -6.0, -6.0)
+    assert found["byol-explore", "rooms-4"].final == {1: 50.0}
+    assert "No success is defined in gymnasium:Pendulum-v1" in meaning_of_scores(runs)
+    assert unit_of_scores(runs) == "Success in percent. Returns where no success is defined."

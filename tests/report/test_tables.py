@@ -7,7 +7,7 @@ from byol_explore.report.load import load_runs
 from byol_explore.report.model import Table
 from byol_explore.report.outcomes import outcomes
 from byol_explore.report.tables import tasks_section
-from report.synthetic import blocks, make_rows, returns, words, write_run, write_study
+from report.synthetic import blocks, make_rows, returns, undefined, words, write_run, write_study
 
 
 def tables(*directories: Path) -> dict[str, Table]:
@@ -54,6 +54,18 @@ def test_the_paper_stands_beside_the_same_method_in_the_same_regime(tmp_path: Pa
     assert found["paper"].rows[0][4] == 100.0
     assert found["best"].columns[-2:] == ["random", "human"]
     assert found["best"].rows[0][-2:] == [227.8, 7127.7]
+
+
+def test_returns_stand_as_they_are_where_no_success_is_defined(tmp_path: Path) -> None:
+    write_run(tmp_path, "pendulum/byol-explore-seed0", undefined([-400.0, -500.0]), env="pendulum")
+    write_run(tmp_path, "alien/byol-explore-seed0", returns([7127.7]), env="atari:alien")
+    found = tables(tmp_path)
+    assert [row[:2] for row in found["best"].rows] == [["atari:alien", 7127.7], ["pendulum", -400.0]]
+    assert "Returns where no success is defined." in found["best"].note
+    table = found["by-seed"]
+    percents = [table.columns.index(name) for name in ("final (%)", "best (%)")]
+    assert [[row[place] for place in percents] for row in table.rows] == [[100.0, 100.0], [None, None]]
+    assert table.rows[1][4:6] == [-500.0, -400.0]
 
 
 def test_without_scores_there_are_words(tmp_path: Path) -> None:

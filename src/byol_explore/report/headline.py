@@ -34,10 +34,11 @@ def headline(runs: Runs, found: Outcomes) -> Section:
     compared = [*_descriptions(runs), _compared(runs)]
     if not found:
         return Section("headline", "Headline", [Text([*compared, "No score has been logged yet.", *_state(runs)])])
-    estimates = {variant: _iqm(found, variant) for variant in runs.variants}
+    estimates = {variant: _iqm(runs, found, variant) for variant in runs.variants}
     table = _table(runs, found, estimates)
     words = [*compared, *_winner(runs, table), *_incomplete(runs, found), *_state(runs)]
-    return Section("headline", "Headline", [Text(words), table, _bars(estimates)])
+    bars = [_bars(estimates)] if runs.normalized else []
+    return Section("headline", "Headline", [Text(words), table, *bars])
 
 
 def _descriptions(runs: Runs) -> list[str]:
@@ -96,14 +97,15 @@ def _state(runs: Runs) -> list[str]:
 
 def _table(runs: Runs, found: Outcomes, estimates: dict[str, Estimate]) -> Table:
     """What says most comes first; columns that cannot say anything are left out."""
-    columns = ["variant", "tasks", "seeds", "CHNS", _counted(runs), "IQM", "IQM low", "IQM high"]
-    if len(runs.variants) > 1:
-        columns.append("P(better)")
-    columns += ["mean", *(_OVER_TASKS if len(runs.tasks) > 1 else [])]
+    columns = ["variant", "tasks", "seeds"]
+    columns += ["CHNS", _counted(runs), "IQM", "IQM low", "IQM high"] if runs.normalized else []
+    columns += ["P(better)"] if len(runs.variants) > 1 else []
+    columns += ["mean"] if runs.normalized else []
+    columns += _OVER_TASKS if len(runs.normalized) > 1 else []
     rows = [_row(runs, found, variant, estimates[variant]) for variant in runs.variants]
     return Table(
         name="headline",
-        title="Normalised scores over all tasks",
+        title="Normalised scores over all tasks" if runs.normalized else "All tasks together",
         columns=columns,
         rows=[[row.get(column) for column in columns] for row in rows],
         note=_note(runs),
@@ -111,13 +113,19 @@ def _table(runs: Runs, found: Outcomes, estimates: dict[str, Estimate]) -> Table
 
 
 def _counted(runs: Runs) -> str:
-    return "superhuman" if all(map(has_human, runs.tasks)) else "solved"
+    return "superhuman" if all(map(has_human, runs.normalized)) else "solved"
 
 
 def _note(runs: Runs) -> str:
     """How to read the columns."""
-    said = [
-        meaning_of_scores(runs.tasks),
+    said = [meaning_of_scores(runs), *(_note_on_percents(runs) if runs.normalized else [])]
+    if len(runs.variants) > 1:
+        said.append(f"P(better) is how probably a final score is above one of {runs.main}; equal ones count as half")
+    return ". ".join(said) + "."
+
+
+def _note_on_percents(runs: Runs) -> list[str]:
+    return [
         "CHNS is the mean over tasks of scores clipped to 0 and 100; it, the mean, the median and the percentiles over "
         "tasks are the paper's statistics of each task's best mean over seeds in training",
         "Superhuman tasks are those above 100"
@@ -126,9 +134,6 @@ def _note(runs: Runs) -> str:
         "IQM is the interquartile mean of all seeds' final scores, with a 95% interval (bootstrap over seeds within "
         "each task)",
     ]
-    if len(runs.variants) > 1:
-        said.append(f"P(better) is how probably a final score is above one of {runs.main}; equal ones count as half")
-    return ". ".join(said) + "."
 
 
 def _row(runs: Runs, found: Outcomes, variant: str, estimate: Estimate) -> dict[str, Cell]:
@@ -139,19 +144,20 @@ def _row(runs: Runs, found: Outcomes, variant: str, estimate: Estimate) -> dict[
         "tasks": len(tasks),
         "seeds": len({run.seed for run in runs.of(variant)}),
     }
-    if not tasks:
+    if tasks:
+        row["P(better)"] = None if variant == runs.main else _improvement(found, variant, runs.main)
+    best = {task: found[variant, task].best_mean for task in tasks if task not in runs.by_return}
+    if not best:
         return row
-    best = {task: found[variant, task].best_mean for task in tasks}
-    mean_clipped, _, mean, *over_tasks = aggregate(best, {task: reference(task) for task in tasks}).values()
+    mean_clipped, _, mean, *over_tasks = aggregate(best, {task: reference(task) for task in best}).values()
     row |= {"CHNS": mean_clipped, "mean": mean, **dict(zip(_OVER_TASKS, over_tasks, strict=True))}
     row |= {"IQM": plain(estimate.value), "IQM low": estimate.low, "IQM high": estimate.high}
     row[_counted(runs)] = sum(is_solved(task, score) for task, score in best.items())
-    row["P(better)"] = None if variant == runs.main else _improvement(found, variant, runs.main)
     return row
 
 
-def _iqm(found: Outcomes, variant: str) -> Estimate:
-    matrix = final_matrix(found, variant, tasks_of(found, variant))
+def _iqm(runs: Runs, found: Outcomes, variant: str) -> Estimate:
+    matrix = final_matrix(found, variant, [task for task in tasks_of(found, variant) if task not in runs.by_return])
     return _UNKNOWN if matrix is None else stratified_interval(iqm, matrix)
 
 
@@ -176,6 +182,8 @@ def _bars(estimates: dict[str, Estimate]) -> Bars:
 
 def _winner(runs: Runs, table: Table) -> list[str]:
     """The table in a sentence, about the variants that have all tasks."""
+    if not runs.normalized:
+        return []
     tasks, place = table.columns.index("tasks"), table.columns.index("CHNS")
     whole = [row for row in table.rows if row[tasks] == len(runs.tasks)]
     scored = [(score, str(row[0])) for row in whole if isinstance(score := row[place], float)]

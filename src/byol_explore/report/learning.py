@@ -26,17 +26,17 @@ def learning(runs: Runs) -> Section:
 def _explanation(runs: Runs) -> str:
     several = any(len({run.seed for run in runs.of(variant)}) > 1 for variant in runs.variants)
     band = " in a band from the lowest to the highest" if several else ""
-    return f"Curves are means over seeds{band}. {meaning_of_scores(runs.tasks)}."
+    return f"Curves are means over seeds{band}. {meaning_of_scores(runs)}."
 
 
 def _overall(runs: Runs, group: str, variants: list[str]) -> list[Plot]:
-    if len(runs.tasks) == 1:
+    if len(runs.normalized) <= 1:
         return []
     grid = common_grid([one for name in variants for run in runs.of(name) for one in _all_scores(run)])
     curves = [curve for name in variants if (curve := _overall_curve(runs, name, grid)) is not None]
     if not curves:
         return []
-    title = _titled(f"Mean over {len(runs.tasks)} tasks of the clipped normalised score (CHNS)", group)
+    title = _titled(f"Mean over {len(runs.normalized)} tasks of the clipped normalised score (CHNS)", group)
     return [Plot(slug("overall", group), title, STEPS, "normalised score (%)", curves, (0.0, 100.0))]
 
 
@@ -44,10 +44,10 @@ def _overall_curve(runs: Runs, variant: str, grid: np.ndarray) -> Curve | None:
     """Of the seeds that have all tasks, where they have them all: a mean over fewer is not comparable."""
     by_seed: dict[int, dict[str, Series]] = {}
     for run in runs.of(variant):
-        for task in run.tasks:
+        for task in set(run.tasks) - runs.by_return:
             for series in task_scores([run], task):
                 by_seed.setdefault(run.seed, {})[task] = series
-    whole = [scores for scores in by_seed.values() if len(scores) == len(runs.tasks)]
+    whole = [scores for scores in by_seed.values() if len(scores) == len(runs.normalized)]
     if not whole:
         return None
     means = [np.mean([_percent(task, one.at(grid)) for task, one in scores.items()], axis=0) for scores in whole]
@@ -64,7 +64,7 @@ def _per_task(runs: Runs, group: str, variants: list[str]) -> list[Plot]:
     plots = []
     for task in runs.tasks:
         curves = make_curves({name: task_scores(runs.of(name, task), task) for name in variants})
-        label, reach = ("score", None) if has_human(task) else ("success (%)", (0.0, 100.0))
+        label, reach = _axis(runs, task)
         if curves:
             plots.append(Plot(slug("score", task, group), _titled(task, group), STEPS, label, curves, reach))
         if _success_says_nothing(runs, task):
@@ -74,13 +74,20 @@ def _per_task(runs: Runs, group: str, variants: list[str]) -> list[Plot]:
     return plots
 
 
+def _axis(runs: Runs, task: str) -> tuple[str, tuple[float, float] | None]:
+    """Label and range of a task's scores."""
+    if task in runs.by_return:
+        return "return", None
+    return ("score", None) if has_human(task) else ("success (%)", (0.0, 100.0))
+
+
 def _titled(title: str, group: str) -> str:
     return f"{title}: {group}" if group else title
 
 
 def _success_says_nothing(runs: Runs, task: str) -> bool:
-    """Where nobody said what a success is, returns are shown too."""
-    if has_human(task):
+    """Where nobody has succeeded yet, returns are shown too."""
+    if has_human(task) or task in runs.by_return:
         return False
     logs = [run.log for run in runs.runs if task in run.tasks]
     never = all(np.nanmax(log.scores[task], initial=0.0) == 0.0 for log in logs)

@@ -28,7 +28,7 @@ class Log(NamedTuple):
     """What is kept of a metrics.jsonl of R lines; NaN where a line does not say."""
 
     columns: dict[str, np.ndarray]  # [R] by name
-    scores: dict[str, np.ndarray]  # [R] by task
+    scores: dict[str, np.ndarray]  # [R] by task; returns where nothing says what a success is
     returns: dict[str, np.ndarray]  # [R] by task: of training episodes
     prediction_error: np.ndarray  # [R, K], K = 0 for methods that have none
 
@@ -81,6 +81,12 @@ class Runs(NamedTuple):
     tasks: list[str]
     roots: list[Path]
     unreadable: list[str]  # directories whose configuration cannot be read, with the reason
+    by_return: frozenset[str]  # tasks whose scores are returns, because nobody has defined a success
+
+    @property
+    def normalized(self) -> list[str]:
+        """Tasks whose scores can be compared with each other: something says what 0 and 100 percent are."""
+        return [task for task in self.tasks if task not in self.by_return]
 
     @property
     def main(self) -> str:
@@ -124,10 +130,11 @@ def load_runs(directories: Sequence[Path]) -> Runs:
                 unreadable.append(f"{path.relative_to(root.parent)}: {error}")
     if not found:
         raise UserError(f"no run can be read: {unreadable[0]}")
-    runs = _told_apart(list(found.values()))
+    by_return = _without_success(list(found.values()))
+    runs = _told_apart([_scored_by_return(run, by_return) for run in found.values()])
     variants = _in_order(runs)
     runs.sort(key=lambda run: (variants.index(run.variant), run.env, run.seed))
-    return Runs(runs, variants, _all_tasks(runs), roots, unreadable)
+    return Runs(runs, variants, _all_tasks(runs), roots, unreadable, by_return)
 
 
 def split_tasks(env: str) -> list[str]:
@@ -228,6 +235,18 @@ def _task_numbers(row: dict[str, Any], task: str, *, several: bool) -> tuple[flo
         return 100.0 * _number(episodes.get("success_rate")), value
     evaluated = _number(evaluation)
     return (value if math.isnan(evaluated) else evaluated), value
+
+
+def _without_success(runs: list[Run]) -> frozenset[str]:
+    """Tasks that have returns but in no run a score."""
+    logged = [(task, run.log.scores[task], run.log.returns[task]) for run in runs for task in run.tasks]
+    scored = {task for task, scores, _ in logged if np.isfinite(scores).any()}
+    return frozenset(task for task, _, returns in logged if np.isfinite(returns).any()) - scored
+
+
+def _scored_by_return(run: Run, tasks: frozenset[str]) -> Run:
+    scores = {task: run.log.returns[task] if task in tasks else scores for task, scores in run.log.scores.items()}
+    return run._replace(log=run.log._replace(scores=scores))
 
 
 def _number(value: Any) -> float:

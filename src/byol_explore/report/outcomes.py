@@ -8,6 +8,7 @@ from byol_explore.evaluation.paper import REFERENCES
 from byol_explore.evaluation.scores import human_normalized
 from byol_explore.report.load import Runs
 from byol_explore.report.series import common_grid, mean_over_seeds, on_grid, task_scores
+from byol_explore.report.words import listed
 
 SUCCESS = (0.0, 100.0)  # tasks without a human's score are scored by success in percent
 SOLVED = 95.0  # percent of success
@@ -74,8 +75,26 @@ def final_matrix(found: Outcomes, variant: str, tasks: list[str]) -> np.ndarray 
     return np.asarray(rows) if rows else None
 
 
-def meaning_of_scores(tasks: list[str]) -> str:
+def meaning_of_scores(runs: Runs) -> str:
     """In words, for notes."""
+    said = [_meaning_of_percents(runs.normalized)] if runs.normalized else []
+    if runs.by_return:
+        tasks = listed(sorted(runs.by_return))
+        said.append(f"No success is defined in {tasks}: scored by return, in no mean with others")
+    return ". ".join(said)
+
+
+def unit_of_scores(runs: Runs) -> str:
+    """What a score that is not normalised says, in words, for notes."""
+    said = ["Scores as the game counts them."] if any(map(has_human, runs.tasks)) else []
+    if not all(map(has_human, runs.normalized)):
+        said.append("Success in percent where humans have no score." if said else "Success in percent.")
+    if runs.by_return:
+        said.append("Returns where no success is defined.")
+    return " ".join(said)
+
+
+def _meaning_of_percents(tasks: list[str]) -> str:
     human = "0 is the score of random actions and 100 that of a human"
     success = "0 is nothing and 100 a success in every episode"
     if all(map(has_human, tasks)):

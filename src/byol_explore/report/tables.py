@@ -3,7 +3,7 @@
 from byol_explore.evaluation.paper import TABLES, paper_scores
 from byol_explore.report.load import Run, Runs
 from byol_explore.report.model import Block, Cell, Section, Table, Text
-from byol_explore.report.outcomes import Outcomes, has_human, normalized, reference
+from byol_explore.report.outcomes import Outcomes, has_human, normalized, reference, unit_of_scores
 from byol_explore.report.series import known, plain
 
 
@@ -32,9 +32,7 @@ def _matrix(runs: Runs, found: Outcomes, *, best: bool) -> Table:
         values = [entry and (entry.best_mean if best else entry.final_mean) for entry in outcomes]
         known_scores: list[Cell] = list(reference(task)) if has_human(task) else [None, None]
         rows.append([task, *values, *(known_scores if human else [])])
-    unit = (
-        "Scores as the game counts them; success in percent where humans have none." if human else "Success in percent."
-    )
+    unit = unit_of_scores(runs)
     if best:
         return Table("best", "Best in training", columns, rows, f"{unit} The highest point of the mean over seeds.")
     return Table("final", "At the end", columns, rows, f"{unit} The mean over seeds of the last log line.")
@@ -49,12 +47,12 @@ def _by_seed(runs: Runs, found: Outcomes) -> Table:
         for run in runs.of(variant, task):
             if run.seed in entry.final:
                 final, best = entry.final[run.seed], entry.best[run.seed]
-                percents = [normalized(task, final), normalized(task, best)] if human else []
+                comparable = task not in runs.by_return
+                percents = [normalized(task, score) if comparable else None for score in (final, best)] if human else []
                 rows.append([task, variant, run.seed, run.last_step, final, best, *percents, _last_return(run, task)])
     rows.sort(key=lambda row: runs.tasks.index(str(row[0])))
-    return Table(
-        "by-seed", "Every seed", columns, rows, "Percent are normalised scores." if human else "Success in percent."
-    )
+    note = f"{unit_of_scores(runs)} Percent are normalised scores." if human else unit_of_scores(runs)
+    return Table("by-seed", "Every seed", columns, rows, note)
 
 
 def _last_return(run: Run, task: str) -> Cell:
