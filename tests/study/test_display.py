@@ -6,7 +6,14 @@ import pytest
 from rich.console import Console
 
 from byol_explore.study import display
-from byol_explore.study.display import BarStudyDisplay, PlainStudyDisplay, StudyProgress, describe, make_study_display
+from byol_explore.study.display import (
+    BarStudyDisplay,
+    PlainStudyDisplay,
+    StudyProgress,
+    describe,
+    make_study_display,
+    outcome,
+)
 from byol_explore.study.state import RunState
 
 RUNNING = RunState("running", 2500, 10_000, 5.0, 0.25, 0.1234)
@@ -17,6 +24,10 @@ def test_a_run_in_a_few_words() -> None:
     assert describe(RUNNING) == "2,500 steps  success 0.25  curiosity 0.123"
     assert describe(RUNNING._replace(success_rate=None, uncertainty=None)) == "2,500 steps"
     assert describe(RUNNING._replace(steps=0)) == "starting"
+    returned = RUNNING._replace(success_rate=None, return_mean=-17.25)
+    assert describe(returned) == "2,500 steps  no success defined, return -17.2  curiosity 0.123"
+    assert outcome(RUNNING) == "success 0.25"
+    assert outcome(RUNNING._replace(success_rate=None)) == "success -"
 
 
 def test_a_terminal_shows_the_study_and_the_runs_that_go_on() -> None:

@@ -28,11 +28,12 @@ def test_a_run_with_all_its_steps_is_done(run: PlannedRun, tmp_path: Path) -> No
 
 def test_a_begun_run_has_its_last_line(run: PlannedRun, tmp_path: Path) -> None:
     finish(run, tmp_path, interrupted=True)
-    rows = [{"steps": step, "elapsed": step / 10, "success_rate": 0.25, "uncertainty": 0.5} for step in (100, 6400)]
+    last = {"success_rate": 0.25, "uncertainty": 0.5, "return_mean": 2.0}
+    rows = [{"steps": step, "elapsed": step / 10, **last} for step in (100, 6400)]
     lines = [json.dumps(row) for row in rows]
     (run.directory(tmp_path) / "metrics.jsonl").write_text("\n".join([*lines, '{"steps": 9']))
     state = look(run, tmp_path)
-    assert state == RunState("missing", 6400, run.config.total_steps, 640.0, 0.25, 0.5)
+    assert state == RunState("missing", 6400, run.config.total_steps, 640.0, 0.25, 0.5, 2.0)
     assert state.share == 6400 / run.config.total_steps
 
 

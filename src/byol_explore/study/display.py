@@ -102,10 +102,17 @@ def describe(state: RunState) -> str:
         return "starting"
     words = [
         f"{state.steps:,} steps",
-        "" if state.success_rate is None else f"success {state.success_rate:.2f}",
+        "" if state.success_rate is state.return_mean is None else outcome(state),
         "" if state.uncertainty is None else f"curiosity {state.uncertainty:.3f}",
     ]
     return "  ".join(filter(None, words))
+
+
+def outcome(state: RunState) -> str:
+    """How a run's last episodes went: by their success, or by their return where nobody has defined a success."""
+    if state.success_rate is not None:
+        return f"success {state.success_rate:.2f}"
+    return "success -" if state.return_mean is None else f"no success defined, return {state.return_mean:.1f}"
 
 
 def make_study_display(name: str) -> StudyDisplay:

@@ -10,7 +10,7 @@ from byol_explore.checkpoint import write_atomically
 from byol_explore.errors import UserError
 from byol_explore.interrupts import Interrupts
 from byol_explore.locking import DirectoryLock, is_held
-from byol_explore.study.display import NullStudyDisplay, StudyDisplay, StudyProgress
+from byol_explore.study.display import NullStudyDisplay, StudyDisplay, StudyProgress, outcome
 from byol_explore.study.eta import seconds_left
 from byol_explore.study.file import Study, difference, read_study
 from byol_explore.study.plan import PlannedRun, plan_runs, shell_line
@@ -148,8 +148,8 @@ class _Runner:
             del self.places[number]
             state = look(run, self.directory)._replace(exit_code=code)
             if state.state == "done":
-                success = "-" if state.success_rate is None else f"{state.success_rate:.2f}"
-                self.display.say(f"{run.name}: done, {state.steps:,} steps in {state.seconds:.0f} s, success {success}")
+                took = f"{state.steps:,} steps in {state.seconds:.0f} s"
+                self.display.say(f"{run.name}: done, {took}, {outcome(state)}")
             elif not stopping:
                 words = child.last_words() or ("ended before its last step" if code == 0 else "printed nothing")
                 state = state._replace(state="failed", message=words)

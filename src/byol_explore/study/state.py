@@ -22,6 +22,7 @@ class RunState(NamedTuple):
     seconds: float  # of training, over all sessions
     success_rate: float | None = None
     uncertainty: float | None = None
+    return_mean: float | None = None
     exit_code: int | None = None
     message: str | None = None  # of a failed run: the last line of its log
 
@@ -35,11 +36,11 @@ def look(run: PlannedRun, study_dir: Path) -> RunState:
     directory, total = run.directory(study_dir), run.config.total_steps
     summary = _read_object(directory / "summary.json")
     if is_finished(summary, run.config):
-        return RunState("done", summary["steps"], total, summary["seconds"], summary["success_rate"], exit_code=0)
+        return RunState("done", summary["steps"], total, summary["seconds"], summary["success_rate"],
+                        return_mean=summary.get("return_mean"), exit_code=0)  # fmt: skip
     row = last_row(directory / "metrics.jsonl")
-    return RunState(
-        "missing", row.get("steps", 0), total, row.get("elapsed", 0.0), row.get("success_rate"), row.get("uncertainty")
-    )
+    known = [row.get(name) for name in ("success_rate", "uncertainty", "return_mean")]
+    return RunState("missing", row.get("steps", 0), total, row.get("elapsed", 0.0), *known)
 
 
 def is_finished(summary: Mapping[str, Any], config: Config) -> bool:
