@@ -89,6 +89,14 @@ def test_clipping_is_the_papers_choice_unless_set(method: str, setting: bool | N
     assert changed(method=method, curiosity=CuriosityConfig(prioritize=setting)).prioritize is expected
 
 
+@pytest.mark.parametrize(
+    ("env", "setting", "expected"),
+    [("rooms-4,rooms-6", None, 0.01), ("rooms-6", None, 0.0), ("rooms-4,rooms-6", 0.0, 0.0), ("rooms-6", 0.1, 0.1)],
+)
+def test_several_tasks_have_scales_of_their_own(env: str, setting: float | None, expected: float) -> None:
+    assert changed(env=env, agent=AgentConfig(intrinsic_scale_step=setting)).intrinsic_scale_step == expected
+
+
 def test_spaces_around_tasks_do_not_matter() -> None:
     assert changed(env="rooms-3, rooms-4").env_ids == ["rooms-3", "rooms-4"]
 

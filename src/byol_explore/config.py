@@ -102,8 +102,9 @@ class AgentConfig:
     """Smallest standard deviation that PopArt divides by."""
     extrinsic_scale_step: float = 0.01
     """Step size of the extrinsic reward's running root mean square."""
-    intrinsic_scale_step: float = 0.0
-    """The same for the intrinsic reward after its normaliser; 0 leaves it as it is."""
+    intrinsic_scale_step: float | None = None
+    """The same for the intrinsic reward after its normaliser, of each task; 0 leaves it as it is. None is the paper's
+    choice: 0.01 for several tasks, of which those with small errors would be paid nothing, and 0 for one."""
     min_reward_scale: float = 1e-2
     """Smallest reward scale that is divided by."""
 
@@ -225,6 +226,12 @@ class Config:
         """Whether intrinsic rewards are clipped: as set, or as the paper has it for the method."""
         setting = self.curiosity.prioritize
         return self.method == "byol-explore" if setting is None else setting
+
+    @property
+    def intrinsic_scale_step(self) -> float:
+        """Step size of the intrinsic reward's scale: as set, or as the paper has it for one or several tasks."""
+        setting = self.agent.intrinsic_scale_step
+        return (0.01 if len(self.env_ids) > 1 else 0.0) if setting is None else setting
 
     def validate(self) -> "Config":
         """Itself, or a UserError that names the first wrong value and what is accepted."""

@@ -240,7 +240,7 @@ class Learner:
         extrinsic_stats, extrinsic = on_scale(
             statistics.extrinsic, trajectory.reward, config.agent.extrinsic_scale_step
         )
-        intrinsic_stats, scaled = on_scale(statistics.intrinsic, intrinsic, config.agent.intrinsic_scale_step)
+        intrinsic_stats, scaled = on_scale(statistics.intrinsic, intrinsic, config.intrinsic_scale_step)
         reward = mix(extrinsic, scaled, config.regime, config.curiosity.mixing)
         metrics = {
             "uncertainty": self._mean(uncertainty, valid),

@@ -66,7 +66,7 @@ def _parts(config: Config, state: LearnerState, trajectory: Trajectory, intrinsi
     scaled = [
         rescale(stats, reward.ravel(), task, valid.ravel(), step, agent.min_reward_scale)[1].reshape(valid.shape)
         for stats, reward, step in (
-            (statistics.intrinsic, intrinsic, agent.intrinsic_scale_step),
+            (statistics.intrinsic, intrinsic, config.intrinsic_scale_step),
             (statistics.extrinsic, jnp.asarray(trajectory.reward), agent.extrinsic_scale_step),
         )
     ]

@@ -74,7 +74,7 @@ def _silent_tasks(evidence: Evidence) -> list[str]:
 def silent_advice(config: Config, silent: list[str]) -> str:
     """What to do for tasks whose errors are small beside those of others."""
     why = f"everything in {', '.join(silent)} is below the mean uncertainty of all tasks"
-    if config.agent.intrinsic_scale_step == 0.0:
+    if config.intrinsic_scale_step == 0.0:
         return f"{why}: set agent.intrinsic_scale_step (it is 0) to 0.01, so that each task is paid on its own scale"
     if config.prioritize:
         return f"{why}, and clipped: try --ablation no-clipping, or train such tasks apart"
