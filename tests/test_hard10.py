@@ -13,6 +13,7 @@ from byol_explore.envs.atari_games import HARD_GAMES
 from byol_explore.errors import UserError
 from byol_explore.hard10 import train_hard10
 from byol_explore.presets import make_config
+from command_line import call
 
 CONFIG = dataclasses.replace(make_config("atari-small"), env=hard10.HARD10, steps=1000)
 
@@ -23,6 +24,7 @@ class Trainer:
     def __init__(self) -> None:
         self.calls: list[tuple[str, bool]] = []
         self.fails_at = ""
+        self.evaluates = True
 
     def __call__(self, config: Config, run_dir: Path, *, resume: bool, quiet: bool) -> None:
         game = config.env.removeprefix("atari:")
@@ -34,7 +36,8 @@ class Trainer:
             raise KeyboardInterrupt
         facts = HARD_GAMES[game]
         summary: dict[str, Any] = {"steps": 1024, "interrupted": False, "best_return": 1e9, "rooms_found": 3}
-        summary["evaluation_best"] = facts.human if game == "alien" else facts.random
+        if self.evaluates:
+            summary["evaluation_best"] = facts.human if game == "alien" else facts.random
         (run_dir / "summary.json").write_text(json.dumps(summary))
 
 
@@ -52,6 +55,20 @@ def test_every_game_is_a_run_of_its_own_and_scores_are_relative_to_humans(tmp_pa
     assert scores["games"]["venture"] == {"score": 0.0, "human_normalized": 0.0, "clipped": 0.0, "rooms_found": 3}
     assert scores["mean_clipped"] == pytest.approx(10.0)
     assert json.loads((tmp_path / "study" / "scores.json").read_text()) == scores
+
+
+def test_without_an_evaluation_there_is_no_score(
+    tmp_path: Path, trainer: Trainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The best of all training episodes is none."""
+    trainer.evaluates = False
+    options = ("--preset", "atari-small", "--env", hard10.HARD10, "--run-dir", str(tmp_path / "study"))
+    code, out, _ = call(capsys, "train", *options)
+    scores = json.loads((tmp_path / "study" / "scores.json").read_text())
+    assert code == 0
+    assert scores["games"]["venture"] == dict.fromkeys(("score", "human_normalized", "clipped")) | {"rooms_found": 3}
+    assert scores["mean_clipped"] is None
+    assert f"no score without an evaluation: {', '.join(HARD_GAMES)}; set --log.evaluate-every" in out
 
 
 def test_an_interrupted_study_goes_on_where_it_was(tmp_path: Path, trainer: Trainer) -> None:

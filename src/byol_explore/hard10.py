@@ -52,14 +52,18 @@ def is_finished(run_dir: Path, config: Config) -> bool:
 
 
 def write_scores(folder: Path) -> dict[str, Any]:
-    """scores.json: of each game that has a summary, its best evaluation and what that is to a human."""
+    """scores.json: of each game that has a summary, its best evaluation and what that is to a human.
+
+    A game that was never evaluated has no score: its best training episode is one of thousands, the paper's scores are
+    means over ten fresh ones.
+    """
     games: dict[str, Any] = {}
     for game, facts in HARD_GAMES.items():
         path = folder / game / "summary.json"
         if not path.exists():
             continue
         summary = json.loads(path.read_text())
-        score = summary.get("evaluation_best", summary["best_return"])
+        score = summary.get("evaluation_best")
         percent = None if score is None else human_normalized(score, (facts.random, facts.human))
         games[game] = {
             "score": score,

@@ -87,6 +87,8 @@ def _train_hard10(command: TrainCommand) -> None:
         shown = ["-" if entry[name] is None else f"{entry[name]:.1f}" for name in numbers]
         table.add_row(game, *shown, "-" if entry["rooms_found"] is None else str(entry["rooms_found"]))
     Console().print(table)
+    if missing := [game for game, entry in scores["games"].items() if entry["score"] is None]:
+        print(f"no score without an evaluation: {', '.join(missing)}; set --log.evaluate-every to at most --steps")
 
 
 class _FirstLook(NamedTuple):
