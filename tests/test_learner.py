@@ -12,11 +12,25 @@ import optax
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from builders import BATCH, assert_trees_close, jit, largest, make, make_spec, make_trajectory, small_config, unroll
+import references
+from builders import (
+    BATCH,
+    assert_trees_close,
+    jit,
+    largest,
+    make,
+    make_spec,
+    make_trajectory,
+    shaken,
+    small_config,
+    unroll,
+)
+from byol_explore.agent import perceive
 from byol_explore.config import AgentConfig, Config, OptimizerConfig
 from byol_explore.learner import FINITE_ORDER, Learner, LearnerState, UpdateOutput, world_encoder
+from byol_explore.networks.assembly import Actor
 from byol_explore.ops import popart
-from byol_explore.types import Array, Trajectory
+from byol_explore.types import Array, Policy, TimeStep, Trajectory
 
 AGENT = AgentConfig(popart_step=0.5, popart_min_scale=1e-3)
 
@@ -36,6 +50,12 @@ def setup(config: Config, action: str = "discrete", tasks: int = 1) -> tuple[Lea
 def default() -> tuple[Learner, LearnerState, Trajectory, Any]:
     learner, state, trajectory = setup(with_settings(small_config()))
     return learner, state, trajectory, jit(learner.update)
+
+
+@functools.cache
+def update_with_stored_policy() -> Any:
+    learner = default()[0]
+    return jit(Learner(learner.config, learner.spec, 1, stored_is_target=True).update)
 
 
 def values(learner: Learner, state: LearnerState, belief: Array) -> np.ndarray:
@@ -84,7 +104,8 @@ def test_value_gradient_is_that_of_the_rescaled_head_on_freshly_normalised_targe
 
 def test_dummy_transitions_leave_no_trace_in_the_update() -> None:
     """Other rewards, discounts, actions and policies at last -> first: the same new state, metrics and all."""
-    _, state, trajectory, update = default()
+    _, state, trajectory, _ = default()
+    update = update_with_stored_policy()
     dummy = ~np.asarray(trajectory.valid)
     assert dummy.any()
 
@@ -101,6 +122,61 @@ def test_dummy_transitions_leave_no_trace_in_the_update() -> None:
     )
     # An ignored action is also the previous action of a first observation, which reads "no action" instead.
     assert_trees_close(update(state, changed), update(state, trajectory), rtol=1e-6, atol=1e-7)
+
+
+def slow_target_policies(acting: Actor, trajectory: Trajectory) -> list[Policy]:
+    """Step by step, as an actor would have seen it from its stored memory on."""
+    memory, policies = trajectory.memory, []
+    see = jit(perceive)
+    rewards = jnp.concatenate([memory.reward[None], trajectory.reward])
+    for t in range(trajectory.reward.shape[0]):
+        observation = jax.tree.map(lambda x, t=t: x[t], trajectory.observation)
+        now = TimeStep(observation, rewards[t], rewards[t], trajectory.is_first[t], trajectory.is_first[t])
+        memory, policy = see(acting, memory, now)
+        memory = memory._replace(action=jax.tree.map(lambda x, t=t: x[t], trajectory.action))
+        policies.append(policy)
+    return policies
+
+
+def slow_kls(target: Policy, online: Policy, env: int) -> list[float]:
+    """Of one environment, for each action component: categoricals, then means and variances."""
+    kls = [
+        references.categorical_kl(np.asarray(p[env], np.float64), np.asarray(q[env], np.float64))
+        for p, q in zip(target.logits, online.logits, strict=True)
+    ]
+    gaussians = [np.asarray(x, np.float64)[env] for x in (target.mean, target.stddev, online.mean, online.stddev)]
+    for mean, stddev, _, other in (each := list(zip(*gaussians, strict=True))):
+        kls.append(references.gaussian_kl(mean, stddev, mean, other))
+    return [*kls, *(references.gaussian_kl(mean, stddev, other, stddev) for mean, stddev, other, _ in each)]
+
+
+@pytest.mark.parametrize("own_world", [False, True])
+def test_the_kl_is_to_the_target_policy_and_not_to_the_older_one_that_acted(own_world: bool) -> None:
+    """The batch says that some other policy acted: constraints and metric are those of the target network all the same.
+
+    Adam's first moment of a multiplier is a tenth of its gradient, eps - KL.
+    """
+    learner, state, trajectory = setup(with_settings(small_config(share=not own_world)), "hybrid")
+    state = state._replace(acting=shaken(state.acting, seed=5))
+    after, (metrics, *_) = jit(learner.update)(state, trajectory)
+    pairs = [slow_target_policies(actor, trajectory) for actor in (state.acting, state.online.actor)]
+    valid = np.argwhere(np.asarray(trajectory.valid))
+    expected = np.mean([slow_kls(pairs[0][t], pairs[1][t], env) for t, env in valid], axis=0)
+    assert expected.min() > 1e-3
+    np.testing.assert_allclose(metrics["kl"], expected.sum(), rtol=1e-4)
+    agent, moment = learner.config.agent, after.dual_optimizer[0].mu
+    epsilons = [agent.kl_categorical_epsilon] * 2 + [agent.kl_covariance_epsilon] * 2 + [agent.kl_mean_epsilon] * 2
+    actual = np.concatenate([moment.categorical, moment.covariance, moment.mean])
+    np.testing.assert_allclose(actual, 0.1 * (np.asarray(epsilons) - expected), rtol=1e-3, atol=1e-6)
+
+
+def test_a_runtime_that_knows_may_take_the_stored_policy_for_the_target_policy() -> None:
+    _, state, trajectory, update = default()
+    saving = update_with_stored_policy()
+    view = unroll(state.acting.representation, trajectory)
+    stored = trajectory._replace(policy=state.acting.policy(view.belief[:-1]))
+    assert_trees_close(saving(state, stored), update(state, trajectory), rtol=1e-4)
+    assert saving(state, trajectory)[1].metrics["kl"] > 0.1  # to the random policy of the batch
 
 
 def test_target_policy_is_refreshed_every_period_and_not_between() -> None:

@@ -66,11 +66,18 @@ FINITE_ORDER = (
 
 
 class Learner:
-    """Builds and updates a `LearnerState`; holds no state of its own."""
+    """Builds and updates a `LearnerState`; holds no state of its own.
 
-    def __init__(self, config: Config, spec: EnvSpec, tasks: int, axis: Axis = None) -> None:
+    A runtime that knows that every batch is acted by the very target policy that it is learned with says so by
+    `stored_is_target`, and saves a forward pass.
+    """
+
+    def __init__(
+        self, config: Config, spec: EnvSpec, tasks: int, axis: Axis = None, *, stored_is_target: bool = False
+    ) -> None:
         self.config, self.spec, self.tasks = config, spec, tasks
         self.axis = axis  # of devices that the batch is spread over
+        self.stored_is_target = stored_is_target
         optimizer = config.optimizer
         clip = optimizer.max_gradient_norm
         self.optimizer = optax.chain(
@@ -186,7 +193,8 @@ class Learner:
             online.value, view, reward, statistics, trajectory
         )
         policy = actor.policy(view.belief[:-1])
-        policy_loss, policy_metrics = self._policy_loss(policy, duals, advantage, trajectory)
+        target = self._target_policy(state.acting, trajectory)
+        policy_loss, policy_metrics = self._policy_loss(policy, target, duals, advantage, trajectory)
         loss = policy_loss + agent.value_weight * value_loss + curiosity_config.loss_weight * curiosity.loss
         metrics = {
             "loss": loss,
@@ -298,10 +306,16 @@ class Learner:
         rescaled = popart.preserve_outputs(layer.weight, layer.bias, old, new, self.config.agent.popart_min_scale)
         return eqx.tree_at(lambda x: (x.weight, x.bias), layer, rescaled)
 
+    def _target_policy(self, acting: Actor, trajectory: Trajectory) -> Policy:
+        """[T-1, B, ...] what the target policy says of a batch, which an older one may have acted."""
+        if self.stored_is_target:
+            return trajectory.policy
+        return acting.policy(acting.representation.unroll(trajectory, trajectory.memory.core).belief[:-1])
+
     def _policy_loss(
-        self, policy: Policy, duals: vmpo.Duals, advantage: Array, trajectory: Trajectory
+        self, policy: Policy, target: Policy, duals: vmpo.Duals, advantage: Array, trajectory: Trajectory
     ) -> tuple[Array, dict[str, Array]]:
-        """V-MPO over the whole batch, with KL constraints to the target policy that acted."""
+        """V-MPO over the whole batch, with KL constraints to the target policy."""
         agent, valid = self.config.agent, trajectory.valid
         flat = valid.ravel()
         loss = vmpo.policy_loss(
@@ -309,11 +323,11 @@ class Learner:
             duals.temperature, agent.temperature_epsilon, agent.top_fraction, self.axis,
         )  # fmt: skip
         categorical = [
-            jax.vmap(jax.vmap(policies.categorical_kl))(target, online).ravel()
-            for target, online in zip(trajectory.policy.logits, policy.logits, strict=True)
+            jax.vmap(jax.vmap(policies.categorical_kl))(old, new).ravel()
+            for old, new in zip(target.logits, policy.logits, strict=True)
         ]
-        mean = jax.vmap(jax.vmap(policies.mean_kl))(trajectory.policy, policy).reshape(flat.shape[0], -1)
-        covariance = jax.vmap(jax.vmap(policies.covariance_kl))(trajectory.policy, policy).reshape(mean.shape)
+        mean = jax.vmap(jax.vmap(policies.mean_kl))(target, policy).reshape(flat.shape[0], -1)
+        covariance = jax.vmap(jax.vmap(policies.covariance_kl))(target, policy).reshape(mean.shape)
         penalty = jnp.zeros(())
         for index, kl in enumerate(categorical):
             penalty += vmpo.kl_penalty(kl, flat, duals.categorical[index], agent.kl_categorical_epsilon, self.axis)
@@ -336,6 +350,14 @@ class Learner:
             "advantage_stddev": jnp.sqrt(self._mean(jnp.square(advantage), valid)),
         }
         return total, metrics
+
+
+def keeps_target(period: int, updates: int) -> bool:
+    """Whether a target policy that acts and is then learned from by so many updates stays the same through them.
+
+    Rollouts begin after whole multiples of these updates, so it does if every refresh is between two rollouts.
+    """
+    return period % updates == 0
 
 
 def world_encoder(actor: Actor) -> Encoder:

@@ -74,7 +74,7 @@ class Trajectory(NamedTuple):
     action: Action  # [T-1, B, ...]
     reward: AnyArray  # [T-1, B] extrinsic, as the environment gave it
     discount: AnyArray  # [T-1, B] 0 at termination, 1 otherwise; gamma is the learner's
-    policy: Policy  # [T-1, B, ...] of the target policy, which acted
+    policy: Policy  # [T-1, B, ...] that acted: the target policy as it was then
     task: AnyArray  # [B] int32
     memory: Memory  # [B, ...] before observation 0
 

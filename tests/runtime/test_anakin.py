@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from builders import assert_trees_close, jit, small_config, unroll
-from byol_explore.config import Config, RuntimeConfig
+from byol_explore.config import AgentConfig, Config, RuntimeConfig
 from byol_explore.envs.registry import make_envs
+from byol_explore.learner import keeps_target
 from byol_explore.runtime.anakin import Anakin, RunState
 
 
@@ -86,6 +87,22 @@ def test_stored_policies_are_what_the_target_network_says_of_the_trajectory() ->
     np.testing.assert_array_equal(first.is_first[-1], second.is_first[0])
     np.testing.assert_array_equal(first.reward[-1], second.memory.reward)
     np.testing.assert_array_equal(first.action.discrete[-1], second.memory.action.discrete)
+
+
+@pytest.mark.parametrize("period", range(1, 13))
+def test_a_target_policy_stays_for_a_rollout_if_it_is_refreshed_between_two(period: int) -> None:
+    """Counted out: the refreshes before a rollout, which acted, and before each of the updates that learn from it."""
+    for updates in range(1, 13):
+        acted = [start // period for start in range(0, 12 * period * updates, updates) for _ in range(updates)]
+        learned = [step // period for step in range(12 * period * updates)]
+        assert keeps_target(period, updates) is (acted == learned), (period, updates)
+
+
+@pytest.mark.parametrize(("period", "same"), [(1, False), (2, True), (3, False), (10, True)])
+def test_a_forward_pass_is_saved_where_the_target_policy_acts_and_only_there(period: int, same: bool) -> None:
+    """Two updates per rollout: with an odd period the second learns with another target policy than acted."""
+    config = dataclasses.replace(config_for(), agent=AgentConfig(target_period=period))
+    assert Anakin(config, make_envs(config.env_ids), jax.devices()[:1]).learner.stored_is_target is same
 
 
 def test_batches_are_slices_of_environments_with_their_time_in_order() -> None:

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from builders import assert_trees_close, small_actor
-from byol_explore.config import Config
+from builders import assert_trees_close, call, small_actor, unroll
+from byol_explore.config import AgentConfig, Config
 from byol_explore.envs.probes import Corridor
 from byol_explore.learner import LearnerState
 from byol_explore.networks.assembly import Actor
@@ -19,6 +19,7 @@ from byol_explore.runtime.anakin import Anakin, RunState
 from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.host_actor import HostActor, Rollout
 from byol_explore.runtime.sebulba import HostRunState, Parameters, Sebulba, split
+from byol_explore.types import Trajectory
 from host_worlds import BATCH, ENVS, LENGTH, LOADS, UPDATES, Outside, QuickSebulba, Scripted, host_config, timeline
 
 pytestmark = pytest.mark.usefixtures("compiles_quickly")
@@ -179,6 +180,32 @@ def test_environments_differ_between_actors_and_after_a_restart() -> None:
 
     assert seeds(0) == seeds(0)
     assert len({*seeds(0), *seeds(7), *seeds(0, seed=1)}) == 6
+
+
+@pytest.mark.parametrize(
+    ("actors", "period", "deterministic", "same"),
+    [(1, 3, True, False), (1, 4, True, True), (2, 3, True, True), (1, 4, False, False), (2, 3, False, False)],
+)
+def test_the_stored_policy_is_taken_for_the_target_policy_only_in_lock_step(
+    actors: int, period: int, deterministic: bool, same: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only if a refresh never falls between two batches of an actor's rollout: with two actors it has one."""
+    config = host_config(actors=actors, deterministic=deterministic, rollouts_per_dispatch=2)
+    runtime = QuickSebulba(dataclasses.replace(config, agent=AgentConfig(target_period=period)), [Scripted()])
+    assert runtime.learner.stored_is_target is same
+    if not deterministic:
+        return
+    known, update = [], runtime._update
+
+    def watched(state: LearnerState, batch: Trajectory) -> Any:
+        view = unroll(state.acting.representation, batch)
+        policy = call(state.acting.policy, view.belief[:-1])
+        known.append(np.allclose(policy.logits[0], batch.policy.logits[0], rtol=1e-5, atol=1e-6))
+        return update(state, batch)
+
+    monkeypatch.setattr(runtime, "_update", watched)
+    play(runtime, 4)
+    assert all(known) is same
 
 
 # Parameters

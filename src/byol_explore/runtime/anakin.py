@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from byol_explore.agent import act
 from byol_explore.config import Config
 from byol_explore.envs.base import Environment, VectorEnv
-from byol_explore.learner import Learner, LearnerState, UpdateOutput
+from byol_explore.learner import Learner, LearnerState, UpdateOutput, keeps_target
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.base import AXIS, UPDATES, WHOLE, DispatchOutput, Episodes, share, spread, strongly_typed
 from byol_explore.runtime.first_look import look_inside
@@ -55,7 +55,10 @@ class Anakin:
         self.devices = len(devices)
         self._kinds = envs
         self.envs = VectorEnv(envs, config.runtime.num_envs // self.devices)
-        self.learner = Learner(config, self.envs.spec, len(envs), AXIS if self.devices > 1 else None)
+        self.learner = Learner(
+            config, self.envs.spec, len(envs), AXIS if self.devices > 1 else None,
+            stored_is_target=keeps_target(config.agent.target_period, config.updates_per_rollout),
+        )  # fmt: skip
         whole, shared = (NamedSharding(self.mesh, share(axis)) for axis in (WHOLE, 0))
         self._placement = RunState(whole, shared)  # pyright: ignore[reportArgumentType]
         self.dispatch = jax.jit(self._dispatch, donate_argnums=0, out_shardings=(self._placement, whole))

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from byol_explore.config import Config
 from byol_explore.envs.host import HostEnvironment
-from byol_explore.learner import Learner, LearnerState
+from byol_explore.learner import Learner, LearnerState, keeps_target
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.base import AXIS, UPDATES, WHOLE, DispatchOutput, share, spread, stack, strongly_typed
 from byol_explore.runtime.first_look import look_outside
@@ -133,7 +133,11 @@ class Sebulba:
         self.config, self.envs = config, envs
         self.mesh = Mesh(np.asarray(learners), (AXIS,))
         self.actor_devices = list(actors or learners[:1])
-        self.learner = Learner(config, envs[0].spec, len(envs), AXIS if len(learners) > 1 else None)
+        updates = config.updates_per_rollout // config.runtime.actors  # before the next actor's turn
+        in_turn = config.runtime.deterministic and keeps_target(config.agent.target_period, updates)
+        self.learner = Learner(
+            config, envs[0].spec, len(envs), AXIS if len(learners) > 1 else None, stored_is_target=in_turn
+        )
         self._whole = NamedSharding(self.mesh, share(WHOLE))
         self.batch_sharding = jax.tree.map(lambda axis: NamedSharding(self.mesh, share(axis)), _BATCH)
         self._parameters = Parameters()
