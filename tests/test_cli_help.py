@@ -40,7 +40,7 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], name:
     assert (code, err) == (0, "")
     assert f"byol-explore {name}" in out
     if name == "evaluate":
-        for option in ("--episodes", "--checkpoint", "--seed", "--gif", "--json"):
+        for option in ("--episodes", "--checkpoint", "--seed", "--rules", "--gif", "--json"):
             assert option in out
 
 

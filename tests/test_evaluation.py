@@ -1,5 +1,6 @@
 """Evaluation: intervals by hand, policies whose success is known, and checkpoints by name."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from PIL import Image
 from builders import leaves_with_names
 from byol_explore.checkpoint import Checkpoints, Restored
 from byol_explore.config import Config
+from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.envs.registry import make_env
 from byol_explore.errors import UserError
 from byol_explore.evaluation import episodes as evaluation
@@ -21,6 +23,7 @@ from byol_explore.evaluation.play import play as play_episodes
 from byol_explore.evaluation.recording import film
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
 from byol_explore.networks.assembly import Actor
+from byol_explore.presets import make_config
 from byol_explore.run_directory import write_config
 from byol_explore.types import UNSAID
 from hosts import Scripted, indifferent
@@ -182,6 +185,7 @@ def test_checkpoints_have_names(
 def test_a_report_has_both_ways_of_acting_with_intervals(directory: Path, played: list[Any]) -> None:
     report = evaluate(directory, episodes=4, seed=5)
     assert (report["run"], report["episodes"], report["damaged_checkpoints"]) == (str(directory), 4, [])
+    assert "atari" not in report
     result = report["tasks"]["probe:memory"]
     assert set(result) == {"greedy", "sampled"}
     assert result["greedy"]["success_rate"] == rate_interval(np.arange(4) < 3)._asdict()
@@ -216,6 +220,36 @@ def test_scores_of_humans_and_progress_are_told(directory: Path, monkeypatch: py
         assert (result["return"]["mean"], result["length_mean"]) == (1.75, 1.75)
         assert result["human_normalized"] == pytest.approx(75.0)
         assert [count for what, count in heard if what == f"scripted, {mode}"] == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("own", "rules", "expected"),
+    [
+        ("paper", None, (30, 0.0, 108_000)),
+        ("paper", "training", (7, 0.25, 400)),
+        ("training", None, (7, 0.25, 400)),
+        ("training", "paper", (30, 0.0, 108_000)),
+    ],
+)
+def test_games_are_played_by_the_papers_rules_or_as_asked(
+    tmp_path: Path, played: list[Any], monkeypatch: pytest.MonkeyPatch, own: str, rules: str | None, expected: Any
+) -> None:
+    atari = AtariSettings(noops=7, sticky=0.25, max_frames=400, life_loss=True, evaluation=own)
+    write_config(tmp_path, dataclasses.replace(make_config("atari-small"), atari=atari))
+    settings: list[AtariSettings] = []
+    monkeypatch.setattr(evaluation, "make_envs", lambda names, atari: settings.append(atari) or [Scripted()])
+    monkeypatch.setattr(evaluation, "_restore", lambda *_: Restored(None, {"step": 10}, []))
+    report = evaluate(tmp_path, rules=rules)
+    assert tuple(report["atari"].values()) == expected
+    assert [(one.noops, one.sticky, one.max_frames, one.life_loss) for one in settings] == [(*expected, False)]
+
+
+def test_rules_that_do_not_exist_or_are_of_no_use_are_refused(directory: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="rules 'paper' are of Atari games, and probe:memory is none"):
+        evaluate(directory, rules="paper")
+    write_config(tmp_path, make_config("atari-small"))
+    with pytest.raises(UserError, match="unknown rules 'mine'; choose from: paper, training"):
+        evaluate(tmp_path, rules="mine")
 
 
 def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path, directory: Path, played: list[Any]) -> None:

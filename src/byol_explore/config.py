@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from byol_explore.envs.atari_settings import AtariSettings
+from byol_explore.envs.atari_settings import RULES, AtariSettings
 from byol_explore.errors import UserError, unknown
 
 METHODS = ("byol-explore", "rnd", "icm", "none")
@@ -250,6 +250,8 @@ class Config:
                 f"ablation {self.ablation!r} is named but its settings are not those of the configuration: "
                 "take it from make_config, and change nothing that it sets"
             )
+        if self.atari.evaluation not in RULES:
+            raise unknown("atari.evaluation", self.atari.evaluation, list(RULES))
         if self.method == "none" and self.regime == "intrinsic":
             raise UserError("method 'none' has no intrinsic reward: choose another method or regime extrinsic")
         _check_numbers(self)

@@ -1,11 +1,51 @@
 """What each of the Atari settings does to a game."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from byol_explore.envs.atari import Atari
 from byol_explore.envs.atari_emulator import Answer, action_count
 from byol_explore.envs.atari_settings import AtariSettings
+from byol_explore.errors import UserError
+from byol_explore.presets import make_config
+from byol_explore.training import evaluation_envs
 from envs.games import LEFT, LIVES, NOOP, RIGHT, X, emulator, memories, random_actions
+
+OWN = AtariSettings(
+    action_repeat=3, stack=2, sticky=0.25, full_action_set=False, noops=5, max_frames=900, clip_rewards=True,
+    life_loss=True, workers=2,
+)  # fmt: skip
+
+
+def test_evaluation_follows_the_papers_rules_however_an_agent_is_trained() -> None:
+    """Thirty no-ops at most, nothing sticky, half an hour, whole games, raw scores; what it sees and can do stays."""
+    assert OWN.for_evaluation() == AtariSettings(
+        action_repeat=3, stack=2, sticky=0.0, full_action_set=False, noops=30, max_frames=108_000, clip_rewards=False,
+        life_loss=False, workers=2,
+    )  # fmt: skip
+    assert AtariSettings().for_evaluation() == AtariSettings()
+
+
+def test_evaluation_can_keep_the_rules_of_training() -> None:
+    """But for whole games and their scores."""
+    own = dataclasses.replace(OWN, evaluation="training")
+    assert own.for_evaluation() == dataclasses.replace(own, clip_rewards=False, life_loss=False)
+
+
+def test_while_training_the_papers_rules_are_played_unless_asked_otherwise() -> None:
+    config = dataclasses.replace(make_config("atari-small"), atari=OWN)
+    [env] = evaluation_envs(config, [])
+    assert isinstance(env, Atari)
+    assert env.settings == OWN.for_evaluation()
+    assert env.spec.max_steps == 36_000
+    asked = dataclasses.replace(config, atari=dataclasses.replace(OWN, evaluation="training"))
+    [env] = evaluation_envs(asked, [])
+    assert isinstance(env, Atari)
+    assert (env.settings.noops, env.settings.sticky, env.spec.max_steps) == (5, 0.25, 300)
+    with pytest.raises(UserError, match=r"unknown atari\.evaluation 'mine'; choose from: paper, training"):
+        dataclasses.replace(config, atari=AtariSettings(evaluation="mine")).validate()
 
 
 def test_with_sticky_actions_for_certain_no_action_counts() -> None:

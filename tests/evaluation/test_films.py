@@ -1,5 +1,6 @@
 """Films of a tiny run in a corridor, and the maps that it leaves."""
 
+import dataclasses
 import json
 from pathlib import Path
 from unittest import mock
@@ -8,9 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.errors import UserError
 from byol_explore.evaluation import films
 from byol_explore.evaluation.films import STEPS, Film, film_run, one_episode
+from byol_explore.presets import make_config
+from byol_explore.run_directory import write_config
 from byol_explore.types import Trajectory
 from runs import DISPATCH, quickly, run, shared_runtime, tiny
 
@@ -48,6 +52,20 @@ def test_an_episode_before_and_after_training(directory: Path) -> None:
             lengths.append(getattr(film, "n_frames", 1))
     assert max(lengths) <= 31, "longer than an episode"
     assert min(lengths) > 1
+
+
+def test_the_agent_before_is_made_in_the_games_as_they_were_trained(tmp_path: Path) -> None:
+    """Filmed by the rules of evaluation: its encoders were begun on what training shows."""
+    config = dataclasses.replace(make_config("atari-small"), atari=AtariSettings(sticky=0.25))
+    write_config(tmp_path, config)
+    (tmp_path / "checkpoints" / "step_000000000010").mkdir(parents=True)
+
+    class Made(Exception): ...
+
+    with mock.patch.object(films, "make_runtime", side_effect=Made) as make, pytest.raises(Made):
+        film_run(tmp_path)
+    [env] = make.call_args.args[1]
+    assert env.settings.sticky == 0.25
 
 
 def episode(length: int, steps: int = STEPS) -> tuple[list[np.ndarray], Trajectory]:

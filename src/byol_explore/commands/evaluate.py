@@ -29,6 +29,9 @@ class EvaluateCommand:
     """Of the episodes."""
     success_above: float | None = None
     """An episode with a return above this is a success; by default as in training."""
+    rules: str | None = None
+    """Of Atari games: paper (up to 30 no-ops, no sticky actions, 108,000 frames) or training; by default as the run's
+    --atari.evaluation says."""
     gif: Path | None = None
     """Also write a film of sampled episodes here."""
     json: bool = False
@@ -44,7 +47,7 @@ def run(arguments: Sequence[str]) -> None:
     with errors.status("playing") as status:  # only on a terminal
         report = evaluate(
             command.run, episodes=command.episodes, checkpoint=command.checkpoint, seed=command.seed,
-            success_above=command.success_above, gif=command.gif,
+            success_above=command.success_above, rules=command.rules, gif=command.gif,
             progress=lambda what, ended: status.update(f"{what}: {ended} episodes ended"),
         )  # fmt: skip
     for name in report["damaged_checkpoints"]:
@@ -57,7 +60,10 @@ def run(arguments: Sequence[str]) -> None:
 
 def _table(report: dict[str, Any]) -> Table:
     """A row per task and way of acting."""
-    table = Table(title=f"{report['run']} after {report['checkpoint_steps']:,} steps, {report['episodes']} episodes")
+    table = Table(
+        title=f"{report['run']} after {report['checkpoint_steps']:,} steps, {report['episodes']} episodes",
+        caption=_rules(report["atari"]) if "atari" in report else None,
+    )
     scored = any("human_normalized" in result for modes in report["tasks"].values() for result in modes.values())
     for column in ("task", "acting", "success (95%)", "return (95%)", "length", *(["human %"] if scored else [])):
         table.add_column(column)
@@ -66,6 +72,11 @@ def _table(report: dict[str, Any]) -> Table:
             table.add_row(task, mode, _interval(result["success_rate"]), _interval(result["return"]),
                           f"{result['length_mean']:.1f}", *_percent(result.get("human_normalized")))  # fmt: skip
     return table
+
+
+def _rules(atari: dict[str, Any]) -> str:
+    """What an episode of a game is, in words."""
+    return f"up to {atari['noops']} no-ops, sticky actions {atari['sticky']:g}, at most {atari['max_frames']:,} frames"
 
 
 def _interval(interval: dict[str, float] | None) -> str:

@@ -3,6 +3,8 @@
 import os
 from dataclasses import dataclass, replace
 
+RULES = ("paper", "training")
+
 
 @dataclass(frozen=True)
 class AtariSettings:
@@ -26,10 +28,20 @@ class AtariSettings:
     """Whether a lost life counts as the end of an episode."""
     workers: int = 0
     """Processes that emulate, per actor; 0 shares the cores among the actors."""
+    evaluation: str = "paper"
+    """Rules of evaluations: paper (up to 30 no-ops, no sticky actions, 108,000 frames), or training (as set here)."""
 
     def for_evaluation(self) -> "AtariSettings":
-        """Whole games and the score as the game counts it, however the agent was trained."""
-        return replace(self, clip_rewards=False, life_loss=False)
+        """Whole games and the score as the game counts it, by the paper's rules however the agent was trained.
+
+        With `evaluation` "training" its own no-ops, sticky actions and time limit are kept. What an agent is made for
+        always is: the length of an action, the frames in an observation and the set of actions.
+        """
+        whole = replace(self, clip_rewards=False, life_loss=False)
+        if self.evaluation == "training":
+            return whole
+        paper = AtariSettings()
+        return replace(whole, sticky=paper.sticky, noops=paper.noops, max_frames=paper.max_frames)
 
 
 def available_cores() -> int:

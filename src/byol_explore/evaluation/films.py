@@ -17,7 +17,7 @@ from byol_explore.evaluation.episodes import save_gif
 from byol_explore.evaluation.recording import record
 from byol_explore.learner import LearnerState
 from byol_explore.run_directory import load_config
-from byol_explore.training import make_runtime, resolve_devices
+from byol_explore.training import atari_settings, make_runtime, resolve_devices
 from byol_explore.types import Array, Trajectory
 
 STEPS = 160  # that are played; a film ends with the first episode in them
@@ -45,7 +45,7 @@ def film_run(run_dir: Path | str, *, say: Callable[[str], None] = lambda text: N
         raise UserError(f"{directory} has no checkpoint to film: train it first")
     enable_compilation_cache()
     envs = make_envs(config.env_ids, config.atari.for_evaluation())
-    runtime = make_runtime(config, envs)
+    runtime = make_runtime(config, make_envs(config.env_ids, atari_settings(config)))  # as the run was begun
     try:
         before = runtime.init_learner(config.seed)
     finally:
