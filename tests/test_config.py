@@ -224,10 +224,48 @@ def test_all_ablations_are_tested_here() -> None:
     [
         (("big",), "unknown preset 'big'; choose from: grid"),
         (("grid", "no-luck"), "unknown ablation 'no-luck'; choose from: none, fixed-targets"),
-        (("grid", "horizon-1", "icm"), "ablation 'horizon-1' changes byol-explore; method 'icm' has nothing"),
-        (("grid", "no-clipping", "none"), "ablation 'no-clipping' needs a curiosity; method 'none' has none"),
+        (("grid", "none", "vae"), "unknown method 'vae'; choose from: byol-explore, rnd"),
+        (
+            ("grid", "horizon-1", "icm"),
+            r"ablation 'horizon-1' changes nothing in method 'icm' \(preset 'grid', regime "
+            r"'mixed'\); choose from: no-sharing, prioritized$",
+        ),
+        (("grid", "no-clipping", "none"), "ablation 'no-clipping' changes nothing in method 'none' .*; it has no abl"),
     ],
 )
 def test_what_does_not_go_together(arguments: tuple[str, ...], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         make_config(*arguments)
+
+
+REAL = {
+    "byol-explore": {"fixed-targets", "horizon-1", "no-clipping", "no-sharing"},
+    "rnd": {"prioritized"},
+    "icm": {"no-sharing", "prioritized"},
+    "none": set(),
+}
+
+
+@pytest.mark.parametrize("method", REAL)
+@pytest.mark.parametrize("ablation", [name for name in ABLATIONS if name != "none"])
+def test_an_ablation_that_changes_nothing_is_refused(ablation: str, method: str) -> None:
+    """By whoever makes a configuration, and by whoever checks one that was put together by hand."""
+    by_hand = dataclasses.replace(make_config(), method=method, ablation=ablation)
+    by_hand = ABLATIONS[ablation].apply(by_hand)
+    if ablation in REAL[method]:
+        assert make_config(ablation=ablation, method=method).validate() == by_hand.validate()
+        return
+    with pytest.raises(UserError, match=f"ablation '{ablation}' changes nothing in method '{method}'"):
+        make_config(ablation=ablation, method=method)
+    with pytest.raises(UserError, match=f"ablation '{ablation}' changes nothing in method '{method}'"):
+        by_hand.validate()
+
+
+def test_what_an_ablation_changes_depends_on_preset_and_regime() -> None:
+    """The large agent already looks one step ahead, and a reward that nobody gets need not be clipped."""
+    with pytest.raises(UserError, match=r"'horizon-1' changes nothing in .* \(preset 'atari-big'"):
+        make_config("atari-big", "horizon-1")
+    assert make_config("atari-big", "no-clipping").validate()
+    without = dataclasses.replace(make_config(ablation="no-clipping"), regime="extrinsic")
+    with pytest.raises(UserError, match=r"'no-clipping' changes nothing in .* regime 'extrinsic'\); choose"):
+        without.validate()

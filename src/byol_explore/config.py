@@ -10,6 +10,12 @@ from byol_explore.errors import UserError, unknown
 
 METHODS = ("byol-explore", "rnd", "icm", "none")
 REGIMES = ("mixed", "intrinsic", "extrinsic")
+READ_BY = {
+    "byol-explore": ("horizon", "target_decay", "share", "prioritize"),
+    "rnd": ("prioritize",),
+    "icm": ("share", "prioritize"),
+    "none": (),
+}  # the settings of curiosity that ablations change, as far as a method looks at them
 MAX_SIZE = 1_000_000
 
 
@@ -233,9 +239,17 @@ class Config:
         setting = self.agent.intrinsic_scale_step
         return (0.01 if len(self.env_ids) > 1 else 0.0) if setting is None else setting
 
+    @property
+    def method_settings(self) -> dict[str, Any]:
+        """The settings that ablations change, with the values that the method works with; none that it ignores."""
+        values = {name: getattr(self.curiosity, name) for name in READ_BY[self.method]}
+        if self.regime == "extrinsic":
+            values.pop("prioritize", None)
+        return values | ({"prioritize": self.prioritize} if "prioritize" in values else {})
+
     def validate(self) -> "Config":
         """Itself, or a UserError that names the first wrong value and what is accepted."""
-        from byol_explore.presets import ABLATIONS, PRESETS
+        from byol_explore.presets import ABLATIONS, PRESETS, check_ablation
 
         if self.preset not in PRESETS:
             raise unknown("preset", self.preset, list(PRESETS))
@@ -245,6 +259,7 @@ class Config:
             raise unknown("regime", self.regime, list(REGIMES))
         if self.ablation not in ABLATIONS:
             raise unknown("ablation", self.ablation, list(ABLATIONS))
+        check_ablation(self)
         if ABLATIONS[self.ablation].apply(self) != self:
             raise UserError(
                 f"ablation {self.ablation!r} is named but its settings are not those of the configuration: "

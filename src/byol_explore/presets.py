@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from byol_explore.config import (
+    METHODS,
     AgentConfig,
     Config,
     CuriosityConfig,
@@ -53,7 +54,7 @@ PRESETS = {
         "small network for grid worlds; rooms-6 is solved in minutes on two cores",
         Config(curiosity=CuriosityConfig(mixing=0.05), stop_at_success=0.95),
     ),
-    "atari": Preset("the paper's Atari agent (K = 8, sequences of 64), for accelerators", _ATARI),
+    "atari": Preset("the paper's Atari agent (K = 8, sequences of 64 as in its main text), for accelerators", _ATARI),
     "atari-big": Preset(
         "the paper's large Atari agent: one step ahead, sequences of 128",
         dataclasses.replace(
@@ -88,18 +89,28 @@ ABLATIONS = {
     "prioritized": Ablation("clipped rewards for rnd and icm too", _curiosity(prioritize=True)),
 }  # fmt: skip
 
-_ONLY_BYOL = ("fixed-targets", "horizon-1")
-
 
 def make_config(preset: str = "grid", ablation: str = "none", method: str = "byol-explore") -> Config:
     """A preset with an ablation applied."""
     if preset not in PRESETS:
         raise unknown("preset", preset, list(PRESETS))
+    if method not in METHODS:
+        raise unknown("method", method, list(METHODS))
     if ablation not in ABLATIONS:
         raise unknown("ablation", ablation, list(ABLATIONS))
-    if ablation in _ONLY_BYOL and method != "byol-explore":
-        raise UserError(f"ablation {ablation!r} changes byol-explore; method {method!r} has nothing to change")
-    if ablation != "none" and method == "none":
-        raise UserError(f"ablation {ablation!r} needs a curiosity; method 'none' has none")
     config = dataclasses.replace(PRESETS[preset].config, preset=preset, ablation=ablation, method=method)
+    check_ablation(config)
     return ABLATIONS[ablation].apply(config)
+
+
+def check_ablation(config: Config) -> None:
+    """A UserError if the ablation leaves the method as it is: its runs would be taken for something else."""
+    preset = PRESETS[config.preset].config
+    plain = dataclasses.replace(preset, method=config.method, regime=config.regime)
+    real = [name for name, each in ABLATIONS.items() if each.apply(plain).method_settings != plain.method_settings]
+    if config.ablation not in ("none", *real):
+        others = f"choose from: {', '.join(real)}" if real else "it has no ablation"
+        raise UserError(
+            f"ablation {config.ablation!r} changes nothing in method {config.method!r} "
+            f"(preset {config.preset!r}, regime {config.regime!r}); {others}"
+        )

@@ -2,7 +2,7 @@
 
 import jax
 
-from byol_explore.config import METHODS, Config
+from byol_explore.config import METHODS, READ_BY, Config
 from byol_explore.curiosity.base import Curiosity
 from byol_explore.curiosity.byol_explore import BYOLExplore
 from byol_explore.curiosity.icm import ICM
@@ -23,7 +23,7 @@ def embedding_size(config: Config) -> int:
 
 def has_own_representation(config: Config) -> bool:
     """Whether a second encoder and core are trained by the curiosity alone."""
-    return not config.curiosity.share and config.method in ("byol-explore", "icm")
+    return not config.curiosity.share and "share" in READ_BY[config.method]
 
 
 def make_curiosity(config: Config, spec: EnvSpec, key: Array) -> Curiosity:
