@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from byol_explore.evaluation.paper import paper_scores
+from byol_explore.presets import make_config
 from byol_explore.report.load import load_runs
 from byol_explore.report.model import Table
 from byol_explore.report.outcomes import outcomes
@@ -66,6 +69,16 @@ def test_returns_stand_as_they_are_where_no_success_is_defined(tmp_path: Path) -
     percents = [table.columns.index(name) for name in ("final (%)", "best (%)")]
     assert [[row[place] for place in percents] for row in table.rows] == [[100.0, 100.0], [None, None]]
     assert table.rows[1][4:6] == [-500.0, -400.0]
+
+
+@pytest.mark.parametrize("preset", ["atari", "atari-big"])
+def test_the_large_agent_is_known_by_its_settings(tmp_path: Path, preset: str) -> None:
+    """As the study names it, the ordinary preset with its horizon and sequences, and as the preset does."""
+    large = make_config("atari-big")
+    settings = {"curiosity": large.curiosity, "runtime": large.runtime}
+    write_run(tmp_path, "big-seed0", returns([0.0]), preset=preset, env="atari:alien", **settings)
+    [row] = tables(tmp_path)["paper"].rows
+    assert row[3] == paper_scores("atari-mixed-baselines")["big"]["atari:alien"]
 
 
 def test_without_scores_there_are_words(tmp_path: Path) -> None:

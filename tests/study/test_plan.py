@@ -7,6 +7,8 @@ import pytest
 from byol_explore.commands.train import parse_train
 from byol_explore.envs.atari_games import HARD_GAMES
 from byol_explore.errors import UserError
+from byol_explore.evaluation.paper import TABLES, paper_scores
+from byol_explore.presets import make_config
 from byol_explore.run_directory import load_config
 from byol_explore.study.file import parse_study, read_study
 from byol_explore.study.plan import PlannedRun, check_tasks, folder_name, plan_runs, shell_line
@@ -137,16 +139,36 @@ def test_studies_for_a_laptop_can_be_run(name: str) -> None:
 def test_the_atari_study_is_the_papers() -> None:
     runs = plan_runs(read_study("atari-hard10"))
     assert {run.config.env for run in runs} == {f"atari:{game}" for game in HARD_GAMES}
-    assert len(runs) == 10 * 9 * 3
+    assert len(runs) == 10 * 12 * 3
     [big] = plan_runs(read_study("atari-hard10"), seeds=1, only="montezuma_revenge/big")
     assert (big.config.curiosity.horizon, big.config.runtime.sequence_length) == (1, 128)
     assert asked_for(big) == big.config
+
+
+def test_the_atari_study_has_every_column_of_the_papers_tables() -> None:
+    """Curiosity alone too, which the paper tried with every method that has any."""
+    planned = {(run.config.regime, run.variant) for run in plan_runs(read_study("atari-hard10"), seeds=1)}
+    tables = {table: facts.regime for table, facts in TABLES.items() if table.startswith("atari-")}
+    assert set(tables.values()) == {"mixed", "intrinsic"}
+    printed = {(regime, name) for table, regime in tables.items() for name in paper_scores(table)}
+    assert {(regime, name.removesuffix("-intrinsic")) for regime, name in planned} == printed
 
 
 def test_horizons_and_decays_are_swept() -> None:
     horizons = [run.config.curiosity.horizon for run in plan_runs(read_study("horizon-sweep"), seeds=1)]
     decays = [run.config.curiosity.target_decay for run in plan_runs(read_study("ema-sweep"), seeds=1)]
     assert (horizons, decays) == ([1, 2, 4, 8, 16], [0.0, 0.9, 0.99, 0.999, 1.0])
+
+
+def test_the_longest_horizon_fits_several_times_into_a_sequence() -> None:
+    """With as many transitions in a batch and a rollout, and as many updates, as the preset has."""
+    plain = make_config()
+    for run in plan_runs(read_study("horizon-sweep"), seeds=1):
+        runtime, transitions = run.config.runtime, run.config.runtime.sequence_length - 1
+        assert transitions >= 4 * 16
+        assert runtime.batch_size * transitions == plain.runtime.batch_size * (plain.runtime.sequence_length - 1)
+        assert run.config.steps_per_rollout == plain.steps_per_rollout
+        assert run.config.updates_per_rollout == plain.updates_per_rollout
 
 
 def test_a_study_of_a_later_version_says_so() -> None:

@@ -74,7 +74,8 @@ def _paper_score(run: Run, task: str) -> float | None:
     """What the paper has for the same method, ablation and regime."""
     method, ablation = run.config.get("method"), run.config.get("ablation")
     name = str(method if ablation == "none" else ablation)
-    if run.config.get("preset") == "atari-big" and name == "byol-explore":
+    size = run.config.get("curiosity.horizon"), run.config.get("runtime.sequence_length")
+    if name == "byol-explore" and size == (1, 128):
         name = "big"
     if ablation != "none" and method != "byol-explore":
         return None
