@@ -87,10 +87,10 @@ def run(config: Config, envs: list[HostEnvironment], steps: int) -> dict[str, fl
     times = []
     for step in range(steps + 1):
         began = time.perf_counter()
-        learner, metrics, finite = jax.block_until_ready(runtime._update(learner, batch))
+        learner, output = jax.block_until_ready(runtime._update(learner, batch))
         times.append(time.perf_counter() - began)
-        print(f"learner step {step}: {times[-1]:.1f} s, loss {float(metrics['loss']):.3f}", flush=True)
-        assert np.all(finite)
+        print(f"learner step {step}: {times[-1]:.1f} s, loss {float(output.metrics['loss']):.3f}", flush=True)
+        assert np.all(output.finite)
     return {
         "seconds_per_learner_step": float(np.median(times[1:])),
         "peak_rss_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,

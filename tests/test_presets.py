@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from byol_explore.commands.train import parse_train
 from byol_explore.config import AgentConfig, Config, RuntimeConfig
 from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.networks.assembly import ENCODERS
 from byol_explore.networks.cores import CORES
 from byol_explore.presets import PRESETS, make_config
+from byol_explore.run_directory import load_config
 
 
 def values(part: Any, *names: str) -> dict[str, Any]:
@@ -57,6 +59,13 @@ def test_the_games_of_the_papers_atari_agent(atari: Config) -> None:
     assert atari.steps * atari.atari.action_repeat == 1_000_000_000
     assert atari.log.evaluate_every > 0
     assert atari.log.evaluate_episodes == 10
+
+
+def test_the_sequences_of_appendix_c_are_one_option_away(atari: Config) -> None:
+    """128 there, where the main text has 64."""
+    asked = parse_train(["--preset", "atari", "--runtime.sequence-length", "128"], load_config).config
+    expected = dataclasses.replace(atari, runtime=dataclasses.replace(atari.runtime, sequence_length=128))
+    assert asked.validate() == expected
 
 
 def test_the_large_agent_looks_one_step_ahead_in_longer_sequences(atari: Config) -> None:
