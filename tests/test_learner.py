@@ -268,6 +268,7 @@ def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None
     spec = make_spec("vector", "hybrid")
     whole, shared = Learner(config, spec, 1), Learner(config, spec, 1, axis="devices")
     state = whole.init(jax.random.key(1))
+    state = state._replace(acting=shaken(state.acting, seed=5))  # away from the online policy: a KL to be shared
     halves = [make_trajectory(spec, state.acting, seed) for seed in (3, 4)]
     # All of the best advantages lie in the first half: a top half per device would pick others.
     halves[0] = halves[0]._replace(reward=halves[0].reward + 10.0)
@@ -286,6 +287,8 @@ def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None
     expected, expected_output = jit(whole.update)(state, batch)
     actual, output = jit(spread)(state, batch)
     assert_trees_close(output.metrics, expected_output.metrics, rtol=1e-4, atol=1e-5)
+    assert expected_output.metrics["kl"] > 0.01
+    assert_trees_close(actual.dual_optimizer, expected.dual_optimizer, rtol=1e-4, atol=1e-6)
     assert_trees_close(output.intrinsic_reward, expected_output.intrinsic_reward, rtol=1e-3, atol=1e-4)
     assert_trees_close(actual.statistics, expected.statistics, rtol=1e-4)
     assert_trees_close(actual.optimizer[1][0].mu, expected.optimizer[1][0].mu, rtol=1e-3, atol=1e-6)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from builders import assert_trees_close, call, small_actor, unroll
-from byol_explore.config import AgentConfig, Config
+from byol_explore.config import Config
 from byol_explore.envs.probes import Corridor
 from byol_explore.learner import LearnerState
 from byol_explore.networks.assembly import Actor
@@ -191,7 +191,8 @@ def test_the_stored_policy_is_taken_for_the_target_policy_only_in_lock_step(
 ) -> None:
     """And only if a refresh never falls between two batches of an actor's rollout: with two actors it has one."""
     config = host_config(actors=actors, deterministic=deterministic, rollouts_per_dispatch=2)
-    runtime = QuickSebulba(dataclasses.replace(config, agent=AgentConfig(target_period=period)), [Scripted()])
+    agent = dataclasses.replace(config.agent, target_period=period)
+    runtime = QuickSebulba(dataclasses.replace(config, agent=agent), [Scripted()])
     assert runtime.learner.stored_is_target is same
     if not deterministic:
         return

@@ -28,6 +28,14 @@ def global_values(x: Array, axis: Axis) -> Array:
     return x if axis is None else jax.lax.all_gather(x, axis, tiled=True)
 
 
+def own_values(x: Array, axis: Axis) -> Array:
+    """What of the values of all devices is this one's."""
+    if axis is None:
+        return x
+    size = x.shape[0] // jax.lax.axis_size(axis)
+    return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(axis) * size, size)
+
+
 def global_max(x: Array, axis: Axis) -> Array:
     """The largest of what each device found; no gradient."""
     x = jax.lax.stop_gradient(x)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from byol_explore.ops.collectives import Axis, global_max, global_sum, global_values
+from byol_explore.ops.collectives import Axis, global_max, global_sum, global_values, own_values
 from byol_explore.ops.moments import masked_mean
 
 
@@ -25,11 +25,17 @@ class Duals(NamedTuple):
 def top_samples(
     advantage: Float[Array, " n"], valid: Bool[Array, " n"], top_fraction: float, axis: Axis = None
 ) -> Bool[Array, " n"]:
-    """The valid samples whose advantage is among the best `top_fraction` of all valid ones (at least one)."""
-    ranked = -jnp.sort(-global_values(jnp.where(valid, advantage, -jnp.inf), axis))
+    """The valid samples whose advantage is among the best `top_fraction` of all valid ones (at least one).
+
+    Sorted advantages are compared with each other: beside its sorted copy, one that the compiler computes a second time
+    may differ in its last bit, and the last of the top would fall out.
+    """
+    everybody = global_values(jnp.where(valid, advantage, -jnp.inf), axis)
+    ranked, order = jax.lax.sort((-everybody, jnp.arange(everybody.shape[0])), num_keys=1)
     count = global_sum(jnp.sum(valid), axis)
     keep = jnp.maximum(jnp.floor(top_fraction * count).astype(jnp.int32), 1)
-    return valid & (advantage >= ranked[keep - 1])
+    top = jnp.zeros(everybody.shape, bool).at[order].set(ranked <= ranked[keep - 1])
+    return valid & own_values(top, axis)
 
 
 class PolicyLoss(NamedTuple):
