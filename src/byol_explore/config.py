@@ -68,6 +68,8 @@ class CuriosityConfig:
     """Weight of the curiosity's loss beside the agent's."""
     normalizer_decay: float = 0.99
     """Decay of the intrinsic reward's running statistics."""
+    normalize_per_task: bool = True
+    """Whether every task has statistics of its own there, so that one with small errors is paid too; else all share."""
     embedding_size: int | None = None
     """Width of an encoder of the curiosity's own (rnd, or without sharing); None is the policy's width."""
 

@@ -10,7 +10,14 @@ import optax
 from byol_explore.agent import log_prob
 from byol_explore.config import Config
 from byol_explore.curiosity.methods import embedding_size, has_own_representation, make_curiosity
-from byol_explore.curiosity.reward import RewardScale, initial_scale, mix, rescale
+from byol_explore.curiosity.reward import (
+    RewardScale,
+    initial_normalizers,
+    initial_scale,
+    intrinsic_reward,
+    mix,
+    rescale,
+)
 from byol_explore.envs.base import EnvSpec
 from byol_explore.networks.assembly import Actor, Networks, View, make_actor, make_encoder
 from byol_explore.networks.centering import with_centered_encoders
@@ -24,7 +31,7 @@ from byol_explore.types import Array, Encoder, Policy, PyTree, Trajectory
 class Statistics(NamedTuple):
     """Running statistics, changed by every batch and not by gradients."""
 
-    normalizer: moments.Normalizer
+    normalizer: moments.Normalizer  # one for all tasks, or one for each: [1 or tasks] in every field
     popart: popart.PopArt
     extrinsic: RewardScale
     intrinsic: RewardScale
@@ -112,7 +119,7 @@ class Learner:
             optimizer=self.optimizer.init(online),  # pyright: ignore[reportArgumentType]
             dual_optimizer=self.dual_optimizer.init(duals),
             statistics=Statistics(
-                moments.initial_normalizer(),
+                initial_normalizers(self.tasks if config.curiosity.normalize_per_task else 1),
                 popart.initial_popart(self.tasks),
                 initial_scale(self.tasks),
                 initial_scale(self.tasks),
@@ -235,10 +242,10 @@ class Learner:
     ) -> tuple[Array, Array, Statistics, dict[str, Array]]:
         """The reward that the agent maximises and its intrinsic part, [T-1, B] (section 3.3, appendix A.3, C)."""
         config, valid = self.config, trajectory.valid
-        normalizer, intrinsic = moments.intrinsic_reward(
-            statistics.normalizer, uncertainty, valid, config.curiosity.normalizer_decay, config.prioritize, self.axis
+        decay, task = config.curiosity.normalizer_decay, jnp.broadcast_to(trajectory.task, valid.shape)
+        normalizer, intrinsic = intrinsic_reward(
+            statistics.normalizer, uncertainty, task, valid, decay, config.prioritize, self.axis
         )
-        task = jnp.broadcast_to(trajectory.task, valid.shape)
 
         def on_scale(stats: RewardScale, reward: Array, step: float) -> tuple[RewardScale, Array]:
             flat = (reward.ravel(), task.ravel(), valid.ravel())
@@ -252,7 +259,7 @@ class Learner:
         reward = mix(extrinsic, scaled, config.regime, config.curiosity.mixing)
         metrics = {
             "uncertainty": self._mean(uncertainty, valid),
-            "uncertainty_stddev": moments.standard_deviation(normalizer.raw, config.curiosity.normalizer_decay),
+            "uncertainty_stddev": jnp.mean(moments.standard_deviation(normalizer.raw, decay)),
             "intrinsic_reward": self._mean(intrinsic, valid),
             "paid_share": self._mean((intrinsic > 0).astype(jnp.float32), valid),
             "paid_reward": jax.vmap(lambda index: self._mean(scaled, valid & (task == index)))(jnp.arange(self.tasks)),

@@ -16,6 +16,7 @@ from byol_explore.curiosity.reward import RewardScale
 random_cases = settings(max_examples=30, deadline=None)
 Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 TASKS, MINIMUM = 3, 0.01
+intrinsic_reward = jax.jit(rewards.intrinsic_reward, static_argnums=(4, 5))
 rescale = jax.jit(functools.partial(rewards.rescale, minimum=MINIMUM), static_argnames="step_size")
 
 
@@ -144,3 +145,41 @@ def test_intrinsic_regime_is_not_the_papers_lambda_of_zero() -> None:
 def test_unknown_regime_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown regime 'both'"):
         rewards.mix(jnp.zeros(1), jnp.zeros(1), "both", 0.1)
+
+
+def rewards_over_time(per_task: bool) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+    """Two tasks, one with errors a hundred times smaller: rewards of three batches, the uncertainties, the tasks."""
+    rng = np.random.default_rng(0)
+    task = np.broadcast_to(np.array([0, 1, 1, 0]), (6, 4))
+    size = np.where(task == 0, 1.0, 0.01)
+    batches = [(size * rng.uniform(0.5, 1.5, task.shape)).astype(np.float32) for _ in range(3)]
+    normalizers, paid = rewards.initial_normalizers(2 if per_task else 1), []
+    for batch in batches:
+        normalizers, reward = intrinsic_reward(normalizers, batch, task, np.ones(task.shape, bool), 0.9, True)
+        paid.append(np.asarray(reward))
+    return paid, batches, task
+
+
+def test_a_normaliser_for_each_task_is_what_the_task_would_have_alone() -> None:
+    paid, batches, task = rewards_over_time(per_task=True)
+    for index in range(2):
+        mine = task == index
+        alone = references.intrinsic_rewards([b[mine] for b in batches], [np.ones(mine.sum(), bool)] * 3, 0.9, True)
+        for reward, expected in zip(paid, alone, strict=True):
+            np.testing.assert_allclose(reward[mine], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_with_one_normaliser_a_task_with_small_errors_is_paid_nothing() -> None:
+    shared, _, task = rewards_over_time(per_task=False)
+    own, _, _ = rewards_over_time(per_task=True)
+    assert all(not np.any(reward[task == 1]) for reward in shared)
+    assert all(np.any(reward[task == 1]) for reward in own)
+
+
+def test_a_transition_that_is_none_is_paid_nothing_and_counts_for_no_task() -> None:
+    task, valid = np.zeros((1, 3), np.int32), np.array([[True, True, False]])
+    normalizers, reward = intrinsic_reward(
+        rewards.initial_normalizers(2), np.array([[0.0, 2.0, 9.0]], np.float32), task, valid, 0.9, True
+    )
+    np.testing.assert_allclose(reward, [[0.0, 1.0, 0.0]], atol=1e-5)
+    np.testing.assert_array_equal(normalizers.raw.batches, [1, 0])

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from builders import jit, make, make_spec, make_trajectory, small_config
-from byol_explore.curiosity.reward import initial_scale
+from byol_explore.curiosity.reward import initial_normalizers, initial_scale
 from byol_explore.doctor.evidence import Probe
 from byol_explore.doctor.measuring import _look, first_of_each, measure_target, probe_rollout, spread_and_rank, width
 from byol_explore.learner import Learner, LearnerState, Statistics, world_encoder
 from byol_explore.ops import latent, moments, windows
-from byol_explore.ops.moments import initial_normalizer
 from byol_explore.ops.popart import initial_popart
 from byol_explore.types import Policy, Trajectory
 
@@ -26,7 +25,7 @@ def setup(method: str = "byol-explore") -> tuple[Learner, LearnerState, Trajecto
     """A learner of two tasks, and a batch with ends of episodes inside."""
     spec = make_spec("vector")
     learner = Learner(small_config(method), spec, 2)
-    fresh = Statistics(initial_normalizer(), initial_popart(2), initial_scale(2), initial_scale(2))
+    fresh = Statistics(initial_normalizers(2), initial_popart(2), initial_scale(2), initial_scale(2))
     state = make(learner.init)._replace(statistics=fresh, duals=learner._initial_duals())
     trajectory = make_trajectory(spec, state.acting)
     return learner, state, trajectory._replace(task=jnp.asarray([0, 1, 1], jnp.int32))
@@ -84,7 +83,7 @@ def test_masks_that_are_missing_are_found(monkeypatch: pytest.MonkeyPatch) -> No
     def across(is_first: Any, horizon: int) -> Any:
         return validity(jnp.zeros_like(is_first), horizon)
 
-    def paid(normalizer: Any, uncertainty: Any, valid: Any, decay: float, prioritize: bool) -> Any:
+    def paid(normalizer: Any, uncertainty: Any, valid: Any, decay: float, prioritize: bool, axis: None) -> Any:
         return reward(normalizer, uncertainty, jnp.ones_like(valid), decay, prioritize=False)
 
     monkeypatch.setattr(windows, "window_validity", across)

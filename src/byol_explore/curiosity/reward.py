@@ -1,12 +1,39 @@
 """Extrinsic and intrinsic rewards, each on its scale, made into the one that the agent maximises."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from byol_explore.ops import moments
 from byol_explore.ops.collectives import Axis, global_sum
+
+
+def initial_normalizers(count: int) -> moments.Normalizer:
+    """One normaliser for all tasks, or one for each: every field has an axis in front."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), moments.initial_normalizer())
+
+
+def intrinsic_reward(
+    normalizers: moments.Normalizer,
+    uncertainty: Float[Array, "S B"],
+    task: Int[Array, "S B"],
+    valid: Bool[Array, "S B"],
+    decay: float,
+    prioritize: bool,
+    axis: Axis = None,
+) -> tuple[moments.Normalizer, Float[Array, "S B"]]:
+    """Uncertainties normalised and, if so wished, clipped at their mean (section 3.3, appendix A.3).
+
+    With a normaliser for each task a transition is measured by those of its own task; 0 where invalid.
+    """
+    count = normalizers.raw.mean.shape[0]
+    mine = valid & ((task == jnp.arange(count)[:, None, None]) | (count == 1))  # [count, S, B]
+    one = partial(moments.intrinsic_reward, decay=decay, prioritize=prioritize, axis=axis)
+    normalizers, rewards = jax.vmap(one, (0, None, 0))(normalizers, uncertainty, mine)
+    return normalizers, jnp.sum(rewards, axis=0)
 
 
 class RewardScale(NamedTuple):

@@ -56,7 +56,7 @@ class Probe(NamedTuple):
     tasks: dict[str, TaskProbe]
     target: TargetProbe | None  # None where the method has no target
     boundary: BoundaryProbe
-    uncertainty: tuple[float, float]  # mean and standard deviation now
+    uncertainty: tuple[float, float]  # mean and standard deviation now, of the task whose running ones fit least
     normalizer: tuple[float, float]  # the running ones
     intrinsic_reward: float  # mean, normalised
     paid_share: float  # of the transitions, how many have an intrinsic reward

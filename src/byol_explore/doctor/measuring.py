@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from byol_explore.config import Config
-from byol_explore.curiosity.reward import mix, rescale
+from byol_explore.curiosity.reward import intrinsic_reward, mix, rescale
 from byol_explore.doctor.evidence import BoundaryProbe, Probe, TargetProbe, TaskProbe
 from byol_explore.learner import Learner, LearnerState, world_encoder
 from byol_explore.networks.layers import trained
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
     extrinsic_part: Array  # [T-1, B]
     value: Array  # [T-1, B]
     value_target: Array  # [T-1, B]
-    running: tuple[Array, Array]  # mean and standard deviation in the normaliser before
+    running: tuple[Array, Array]  # [1 or tasks] means and standard deviations in the normalisers before
     popart_scale: Array  # [tasks]
 
 
@@ -37,8 +37,9 @@ def look(learner: Learner, state: LearnerState, trajectory: Trajectory) -> Seen:
     config, online, valid = learner.config, state.online, trajectory.valid
     view, world_view = learner.views(online.actor, trajectory)
     uncertainty = online.curiosity(state.target, world_view, trajectory).uncertainty
-    normalizer, intrinsic = moments.intrinsic_reward(
-        state.statistics.normalizer, uncertainty, valid, config.curiosity.normalizer_decay, config.prioritize
+    decay, task = config.curiosity.normalizer_decay, jnp.broadcast_to(trajectory.task, valid.shape)
+    normalizer, intrinsic = intrinsic_reward(
+        state.statistics.normalizer, uncertainty, task, valid, decay, config.prioritize
     )
     parts = _parts(config, state, trajectory, intrinsic)
     reward = (1.0 - config.agent.gamma) * (parts[0] + parts[1])
@@ -51,7 +52,7 @@ def look(learner: Learner, state: LearnerState, trajectory: Trajectory) -> Seen:
     embedding = world_view.embedding
     if config.method == "rnd":  # whose curiosity sees through the random encoder
         embedding = jax.vmap(state.target)(trajectory.observation)
-    decay, raw = config.curiosity.normalizer_decay, state.statistics.normalizer.raw
+    raw = state.statistics.normalizer.raw
     running = moments.corrected(raw, decay)[0], moments.standard_deviation(raw, decay)
     return Seen(embedding, uncertainty, intrinsic, normalizer, *parts, value[:-1], target, running, scale)
 
@@ -82,7 +83,7 @@ def probe_rollout(
     """All numbers of a checkpoint and a rollout."""
     seen = jax.device_get(_look(learner, state, trajectory))
     valid, config = np.asarray(trajectory.valid), learner.config
-    now = seen.uncertainty[valid]
+    now, running = _farthest_off(seen, trajectory)
     duals = jax.device_get(state.duals)
     multipliers = {name: float(np.max(x)) for name, x in duals._asdict().items() if name != "temperature" and x.size}
     state = jax.device_get(state)
@@ -92,8 +93,8 @@ def probe_rollout(
         tasks={name: _task(state, trajectory, seen, index) for index, name in enumerate(tasks)},
         target=target,
         boundary=_boundary(config, state, trajectory, seen, lambda other: _look(learner, state, other).uncertainty),
-        uncertainty=(float(np.mean(now)), float(np.std(now))),
-        normalizer=(float(seen.running[0]), float(seen.running[1])),
+        uncertainty=now,
+        normalizer=running,
         intrinsic_reward=float(np.mean(seen.intrinsic[valid])),
         paid_share=float(np.mean(seen.intrinsic[valid] > 0)),
         temperature=float(duals.temperature),
@@ -105,6 +106,23 @@ def probe_rollout(
         },
         not_finite=first_not_finite(state),
     )
+
+
+def _by_normalizer(seen: Seen, trajectory: Trajectory) -> list[np.ndarray]:
+    """Uncertainties of the valid transitions that each normaliser measures."""
+    valid, task = np.asarray(trajectory.valid), np.asarray(trajectory.task)
+    count = len(seen.running[0])
+    return [seen.uncertainty[valid & ((task == index) | (count == 1))] for index in range(count)]
+
+
+def _farthest_off(seen: Seen, trajectory: Trajectory) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Mean and deviation now, and the running ones, of the normaliser whose deviation fits least."""
+    parts = [
+        ((float(np.mean(now)), float(np.std(now))), (float(mean), float(stddev)))
+        for now, mean, stddev in zip(_by_normalizer(seen, trajectory), *seen.running, strict=True)
+        if now.size
+    ]
+    return max(parts, key=lambda part: abs(np.log(max(part[0][1], 1e-12) / max(part[1][1], 1e-12))))
 
 
 def _task(state: LearnerState, trajectory: Trajectory, seen: Seen, index: int) -> TaskProbe:
@@ -184,12 +202,15 @@ def _boundary(
     """What the dummy transitions are worth, and whether anything of them or across them was counted."""
     valid, decay = np.asarray(trajectory.valid), config.curiosity.normalizer_decay
     old, new = state.statistics.normalizer.raw, seen.normalizer.raw
-    expected = decay * float(old.mean) + (1.0 - decay) * float(np.mean(seen.uncertainty[valid]))
+    expected = [
+        decay * float(mean) + (1.0 - decay) * float(np.mean(now)) if now.size else float(mean)
+        for mean, now in zip(old.mean, _by_normalizer(seen, trajectory), strict=True)
+    ]
     return BoundaryProbe(
         ends=int(np.sum(~valid)),
         transitions=valid.size,
         reward=float(np.max(np.abs(seen.intrinsic[~valid]), initial=0.0)),
-        counted=abs(float(new.mean) - expected) / max(abs(expected), 1e-12),
+        counted=float(np.max(np.abs(new.mean - expected) / np.maximum(np.abs(expected), 1e-12))),
         leak=_leak(trajectory, seen.uncertainty, uncertainty_of),
     )
 
