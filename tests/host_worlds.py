@@ -230,11 +230,13 @@ LOADS = {"learner_wait", "actor_wait", "actor_env", "actor_inference"}  # metric
 
 
 def host_config(**runtime: Any) -> Config:
-    """A target policy that changes within a few rollouts."""
+    """A target policy that changes within a few rollouts; no look at the world before, which tests count steps in."""
     sizes = {"num_envs": ENVS, "batch_size": BATCH, "sequence_length": LENGTH, "rollouts_per_dispatch": 1, "devices": 1}
+    small = small_config(horizon=2)
     return dataclasses.replace(
-        small_config(horizon=2),
+        small,
         env="scripted",
+        network=dataclasses.replace(small.network, center=False),
         agent=AgentConfig(target_period=3),
         runtime=RuntimeConfig(**{**sizes, **runtime}),
     )

@@ -1,12 +1,9 @@
 """Evaluation outside jit can be given up, and ends where no episode does."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
 
-from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.evaluation.periodic import Evaluations
 from byol_explore.evaluation.play import Interrupted, play
 from byol_explore.presets import make_config
@@ -35,8 +32,3 @@ def test_giving_up_closes_the_environments_and_changes_no_score() -> None:
     evaluations = Evaluations(make_config(), [env])
     assert evaluations.run(actor, 10, should_stop=lambda: True) == "given up"
     assert evaluations.summary() == {}
-
-
-def test_evaluation_plays_whole_games_for_raw_scores() -> None:
-    trained = AtariSettings(clip_rewards=True, life_loss=True, sticky=0.25)
-    assert trained.for_evaluation() == dataclasses.replace(trained, clip_rewards=False, life_loss=False)
