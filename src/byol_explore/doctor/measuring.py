@@ -210,7 +210,7 @@ def _boundary(
         ends=int(np.sum(~valid)),
         transitions=valid.size,
         reward=float(np.max(np.abs(seen.intrinsic[~valid]), initial=0.0)),
-        counted=float(np.max(np.abs(new.mean - expected) / np.maximum(np.abs(expected), 1e-12))),
+        counted=float(np.max(np.abs(np.asarray(new.mean) - expected) / np.maximum(np.abs(expected), 1e-12))),
         leak=_leak(trajectory, seen.uncertainty, uncertainty_of),
     )
 
