@@ -102,8 +102,9 @@ def test_a_preset_names_what_exists_and_says_what_it_is(preset: str) -> None:
     assert config.log.log_every >= config.steps_per_dispatch
 
 
-def test_the_grid_preset_is_the_default_with_less_curiosity() -> None:
+def test_the_grid_preset_is_the_default_with_less_curiosity_and_a_quicker_policy() -> None:
     grid = make_config()
     assert grid.preset == "grid"
     assert (grid.curiosity.mixing, grid.stop_at_success) == (0.05, 0.95)
-    assert (grid.agent, grid.runtime) == (AgentConfig(), RuntimeConfig())
+    assert (grid.agent, grid.runtime) == (AgentConfig(temperature_epsilon=0.5), RuntimeConfig())
+    assert grid.optimizer.learning_rate == 2e-3

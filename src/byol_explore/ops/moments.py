@@ -45,15 +45,15 @@ def update_moments(
     return jax.tree.map(lambda new, old: jnp.where(seen, new, old), updated, moments)
 
 
-def corrected(moments: Moments, decay: float) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Bias-corrected mean and mean of squares; zeros before the first batch."""
+def corrected(moments: Moments, decay: float) -> tuple[Float[Array, "*n"], Float[Array, "*n"]]:
+    """Bias-corrected mean and mean of squares; zeros before the first batch. Of one or of several normalisers."""
     log_decay = math.log(decay) if isinstance(decay, float) and decay > 0 else jnp.log(decay)
     weight = -jnp.expm1(moments.batches * log_decay)  # 1 - decay^batches, without its rounding error
     weight = jnp.where(moments.batches > 0, weight, 1.0)
     return moments.mean / weight, moments.mean_square / weight
 
 
-def standard_deviation(moments: Moments, decay: float, epsilon: float = 1e-8) -> Float[Array, ""]:
+def standard_deviation(moments: Moments, decay: float, epsilon: float = 1e-8) -> Float[Array, "*n"]:
     """sqrt(max(E[x^2] - E[x]^2, 0) + epsilon) of the corrected averages."""
     mean, mean_square = corrected(moments, decay)
     return jnp.sqrt(jnp.maximum(mean_square - jnp.square(mean), 0.0) + epsilon)
