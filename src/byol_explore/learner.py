@@ -108,7 +108,9 @@ class Learner:
         curiosity = make_curiosity(config, self.spec, curiosity_key)
         fresh = make_encoder(network, self.spec, fresh_key, size)
         if observation is not None:
-            actor, curiosity, fresh = with_centered_encoders((actor, curiosity, fresh), observation)
+            directions = config.method == "byol-explore"  # are all that its loss sees of embeddings
+            networks = (actor, curiosity, fresh)
+            actor, curiosity, fresh = with_centered_encoders(networks, observation, scaled=directions)
         online = Networks(actor, value, curiosity)
         duals = self._initial_duals()
         return LearnerState(

@@ -1,5 +1,6 @@
 """A centred encoder: every layer is zero on average, embeddings are spread, and nothing else changes."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -7,12 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from builders import OBSERVATIONS, small_network
+from builders import OBSERVATIONS, small_config, small_network
 from byol_explore.config import NetworkConfig
 from byol_explore.envs.base import ActionSpec, EnvSpec
+from byol_explore.learner import Learner
 from byol_explore.networks import cpu
-from byol_explore.networks.assembly import make_encoder
+from byol_explore.networks.assembly import Representation, make_encoder
 from byol_explore.networks.centering import Centerable, centered, with_centered_encoders
+from byol_explore.networks.cores import GRU
+from byol_explore.networks.inputs import ActionInputs
 from byol_explore.networks.layers import Center, Conv, GroupNorm, LayerNorm, Linear
 from byol_explore.types import Encoder, PyTree
 
@@ -111,6 +115,57 @@ def test_all_encoders_of_a_tree_are_centered_and_nothing_else() -> None:
     tree = with_centered_encoders({"encoder": encoder, "head": head}, observation)
     np.testing.assert_array_equal(tree["head"].bias, head.bias)
     jax.tree.map(np.testing.assert_array_equal, tree["encoder"], centered(encoder, observation))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_a_deviation_only_the_last_layer_is_scaled(kind: str) -> None:
+    encoder, observation = case(kind)
+    plain, scaled = centered(encoder, observation), centered(encoder, observation, 4.0)
+    embedding = np.asarray(scaled(observation))
+    np.testing.assert_allclose(embedding.std(axis=0), 4.0, rtol=1e-3)
+    np.testing.assert_allclose(embedding.mean(axis=0), 0.0, atol=1e-2)
+    changed = [
+        before.shape
+        for before, after in zip(jax.tree.leaves(plain), jax.tree.leaves(scaled), strict=True)
+        if not np.array_equal(before, after)
+    ]
+    assert len(changed) == 2  # its weights and its biases
+    assert {shape[-1] for shape in changed} == {embedding.shape[1]}
+
+
+def test_a_number_that_never_changes_is_not_blown_up() -> None:
+    encoder, observation = case("grid")
+    alike = np.repeat(observation[:1], COUNT, axis=0)
+    for leaf in jax.tree.leaves(centered(encoder, alike, 4.0)):
+        assert np.all(np.isfinite(leaf))
+
+
+@pytest.mark.parametrize(("kind", "deviation"), [("atari", 16.0), ("image", None)])
+def test_the_residual_encoder_starts_large_if_asked_and_its_core_sees_unit_deviations(
+    kind: str, deviation: float | None
+) -> None:
+    encoder, observation = case(kind)
+    inputs = ActionInputs(8, 18, ActionSpec((3,)), jax.random.key(1), action_size=5, bins=4)
+    tree = {"whole": Representation(encoder, inputs, GRU(6, jax.random.key(2))), "alone": encoder}
+    plain, scaled = (with_centered_encoders(tree, observation, scaled=flag) for flag in (False, True))
+    for start, expected in ((plain, None), (scaled, deviation)):
+        for found in (start["whole"].encoder, start["alone"]):
+            jax.tree.map(np.testing.assert_array_equal, found, centered(encoder, observation, expected))
+    jax.tree.map(np.testing.assert_array_equal, plain["whole"].inputs, inputs)
+    weights = [representation.inputs.project_embedding.weight for representation in (plain["whole"], scaled["whole"])]
+    np.testing.assert_allclose(weights[0], weights[1] * (deviation or 1.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("method", "is_large"), [("byol-explore", True), ("rnd", False)])
+def test_only_for_a_loss_of_directions_embeddings_start_large(method: str, is_large: bool) -> None:
+    """RND's errors are distances: a start as large would make them, and the way to learn, as much longer."""
+    _, observation = case("atari")
+    network = dataclasses.replace(small_network(), encoder="atari")
+    config = dataclasses.replace(small_config(method), network=network)
+    spec = EnvSpec("test", OBSERVATIONS["image"], ActionSpec((3,)), 10)
+    online = Learner(config, spec, 1).init(jax.random.key(0), observation).online
+    found = np.asarray(online.actor.representation.encoder(observation)).std(axis=0)
+    assert np.allclose(found, 16.0, rtol=1e-2) == is_large
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,12 @@ def test_the_embedding_counts_everywhere(inputs: Any) -> None:
     assert moved(read.through(inputs), changed).all()
 
 
+def test_longer_embeddings_read_with_as_much_smaller_weights_are_the_same(inputs: Any) -> None:
+    read = Read()
+    longer = read.through(inputs.for_deviation(16.0), embedding=16.0 * read.embedding)
+    np.testing.assert_allclose(longer, read.through(inputs), rtol=1e-4, atol=1e-4)
+
+
 def test_atari_inputs_do_not_look_at_the_reward() -> None:
     read, atari = Read(), make(lambda key: ActionInputs(8, 18, SPEC.action, key, action_size=5, bins=4))
     np.testing.assert_array_equal(read.through(atari), read.through(atari, reward=read.reward + 1.0))

@@ -1,6 +1,6 @@
 """What the closed-loop core reads besides the embedding: previous action and reward, and other senses."""
 
-from typing import Protocol
+from typing import Protocol, Self
 
 import equinox as eqx
 import jax
@@ -20,6 +20,9 @@ class Inputs(Protocol):
     def __call__(
         self, embedding: Array, observation: PyTree, action: Action, reward: Array, is_first: Array
     ) -> Array: ...
+    def for_deviation(self, deviation: float) -> Self:
+        """The inputs that make of embeddings so many times as long what these make of embeddings as they are."""
+        ...
 
 
 class ActionInputs(eqx.Module):
@@ -45,6 +48,10 @@ class ActionInputs(eqx.Module):
         is_first: Bool[Array, "*batch"],
     ) -> Float[Array, "*batch gates"]:
         return self.project_embedding(embedding) + self.action(action, is_first, self.project_action)
+
+    def for_deviation(self, deviation: float) -> Self:
+        """With smaller weights for the embedding."""
+        return eqx.tree_at(lambda inputs: inputs.project_embedding.weight, self, replace_fn=lambda x: x / deviation)
 
 
 def signed_hyperbolic(x: Float[Array, "*n"], epsilon: float = 1e-3) -> Float[Array, "*n"]:
@@ -129,3 +136,10 @@ class HardEightInputs(eqx.Module):
             self.instruction(observation["instruction"]),
         ]
         return self.project(self.mix(jnp.concatenate(parts, axis=-1)))
+
+    def for_deviation(self, deviation: float) -> Self:
+        """With smaller weights for the embedding, which comes first."""
+        senses = (self.force, self.holding, self.distance, self.project_action)
+        others = sum(layer.weight.shape[1] for layer in senses) + 1 + self.instruction.core.size
+        weight = self.mix.weight.at[:-others].divide(deviation)
+        return eqx.tree_at(lambda inputs: inputs.mix.weight, self, weight)

@@ -41,6 +41,10 @@ class Linear(eqx.Module):
             return self
         return eqx.tree_at(lambda layer: layer.bias, self, -_mean_of_last(x @ self.weight))
 
+    def scaled(self, factor: Float[Array, "*outputs"]) -> Self:
+        """With outputs that are so many times as large, by one factor or one for each."""
+        return jax.tree.map(lambda parameter: factor * parameter, self)
+
 
 class MLP(eqx.Module):
     """Linear layers with ReLU between them and none after the last."""

@@ -1,0 +1,88 @@
+"""The benchmark of collapses at tiny sizes: its figures mean what they say, and variants start as they are named."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from byol_explore.errors import UserError
+from byol_explore.runtime import first_look
+
+PATH = Path(__file__).parents[2] / "benchmarks" / "collapse.py"
+
+pytestmark = pytest.mark.usefixtures("compiles_quickly")
+
+
+@pytest.fixture(scope="module")
+def collapse() -> Any:
+    spec = importlib.util.spec_from_file_location("collapse", PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["collapse"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def tiny(collapse: Any, **changes: Any) -> Any:
+    settings = {"game": "freeway", "variants": ("nothing", "centered"), "updates": (0, 2), "side": 12, "sequences": 8,
+                "held_out": 8, "length": 4, "batch": 2, "horizon": 2}  # fmt: skip
+    return collapse.Arguments(**{**settings, **changes})
+
+
+def test_it_trains_each_variant_and_writes_its_figures(
+    collapse: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(first_look, "STEPS", 16)
+    collapse.main(tiny(collapse, json=tmp_path / "figures.json"))
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert list(figures) == ["nothing", "centered"]
+    for rows in figures.values():
+        assert [row["update"] for row in rows] == [0, 2]
+        assert rows[0]["loss"] is None
+        assert 0.0 < rows[1]["loss"] < 4.0
+        assert rows[0]["errors"] != rows[1]["errors"]
+    assert figures["nothing"][0]["spread"] < 0.3 < figures["centered"][0]["spread"]
+    assert "centered" in capsys.readouterr().out
+
+
+def test_embeddings_in_few_directions_have_a_low_rank_and_no_constant_explains_them(collapse: Any) -> None:
+    corners = np.repeat(np.concatenate([np.eye(3), -np.eye(3)]), 2, axis=0)
+    figures = collapse.vitals(np.asarray([0.5, 1.0]), corners, corners)
+    assert figures["spread"] == pytest.approx(1.0)
+    assert figures["rank"] == pytest.approx(3.0)
+    assert figures["growth"] == pytest.approx(2.0)
+    assert figures["explained"] == pytest.approx(1.0 - 0.75 / 2.0)
+
+
+def test_near_a_constant_a_small_error_explains_nothing(collapse: Any) -> None:
+    angle = np.linspace(-0.1, 0.1, 21)
+    alike = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+    constant = 2.0 - 2.0 * np.linalg.norm(alike.mean(axis=0))
+    figures = collapse.vitals(np.full(2, constant), alike, alike)
+    assert figures["spread"] < 0.01
+    assert figures["explained"] == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"variants": ("centred",)}, "unknown variant 'centred'"),
+        ({"sequences": 12}, "sequences 12 must be a multiple of 8"),
+        ({"batch": 9}, "batch 9 must be at most sequences 8"),
+        ({"horizon": 4}, "horizon 4 must be below length 4"),
+        ({"side": 40}, "side 40 must divide 84"),
+    ],
+)
+def test_mistakes_are_named(collapse: Any, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        tiny(collapse, **changes).validate()
+
+
+def test_it_has_a_help_page() -> None:
+    answer = subprocess.run([sys.executable, PATH, "--help"], capture_output=True, text=True, check=True)
+    assert "--updates" in answer.stdout
