@@ -70,6 +70,7 @@ VARIANTS = {
     "deviation-4-read": Variant(deviation=4.0, undone=False),
     "deviation-4": Variant(deviation=4.0),
     "deviation-16": Variant(deviation=16.0),
+    "deviation-64": Variant(deviation=64.0),
     "encoder-rate-0.1": Variant(encoder_rate=0.1),
     "encoder-delay-200": Variant(encoder_delay=200),
     "loss-weight-1": Variant(loss_weight=1.0),

@@ -7,10 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
+from builders import assert_trees_close
+from byol_explore.envs.base import ActionSpec, EnvSpec
 from byol_explore.errors import UserError
+from byol_explore.learner import Learner
+from byol_explore.presets import make_config
 from byol_explore.runtime import first_look
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "collapse.py"
@@ -48,6 +53,16 @@ def test_it_trains_each_variant_and_writes_its_figures(
         assert rows[0]["errors"] != rows[1]["errors"]
     assert figures["nothing"][0]["spread"] < 0.3 < figures["centered"][0]["spread"]
     assert "centered" in capsys.readouterr().out
+
+
+def test_the_variant_that_won_is_the_agents_own_start(collapse: Any) -> None:
+    spec = EnvSpec("test", jax.ShapeDtypeStruct((12, 12, 1), np.uint8), ActionSpec((3,)), 10)
+    seen = np.random.default_rng(0).integers(0, 256, (32, 12, 12, 1)).astype(np.uint8)
+    learner = Learner(make_config("atari"), spec, 1)
+    fresh, own = (learner.init(jax.random.key(0), observation).online for observation in (None, seen))
+    world = collapse.make_world(fresh, seen, collapse.VARIANTS["deviation-16"])
+    assert_trees_close(world.representation, own.actor.representation)
+    assert_trees_close(world.target, own.actor.representation.encoder)
 
 
 def test_embeddings_in_few_directions_have_a_low_rank_and_no_constant_explains_them(collapse: Any) -> None:
