@@ -20,6 +20,7 @@ from flops import count_flops
 import byol_explore
 from byol_explore.compilation import enable_compilation_cache
 from byol_explore.runtime.anakin import ActorState, Anakin
+from byol_explore.runtime.base import spread
 from byol_explore.training import make_runtime, resolve_devices
 from byol_explore.types import Action, Array
 
@@ -51,7 +52,7 @@ def timed(function: Callable[[], Any], seconds: float) -> tuple[float, int]:
 def gemm_rate(runtime: Anakin) -> float:
     """FLOP/s of a 2048 matrix product on every device at once."""
     matrices = jnp.ones((runtime.devices, SIZE, SIZE))
-    product = jax.jit(runtime._spread(lambda x: x @ x, (0,), 0, check=False))
+    product = jax.jit(spread(lambda x: x @ x, runtime.mesh, (0,), 0))
     seconds, _ = timed(lambda: product(matrices), 3.0)
     return 2.0 * SIZE**3 * runtime.devices / seconds
 
@@ -73,7 +74,7 @@ def bare_env_rate(runtime: Anakin, actor: ActorState) -> float:
         (envs, _), rewards = jax.lax.scan(step, (state.envs, state.key[0]), length=length)
         return envs, jnp.sum(rewards)[None]
 
-    bare = jax.jit(runtime._spread(run, (0,), (0, 0), check=False))
+    bare = jax.jit(spread(run, runtime.mesh, (0,), (0, 0)))
     seconds, _ = timed(lambda: bare(actor), 5.0)
     return runtime.config.runtime.num_envs * length / seconds
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import references
 from builders import (
@@ -27,7 +27,7 @@ from builders import (
 )
 from byol_explore.agent import perceive
 from byol_explore.config import AgentConfig, Config, OptimizerConfig
-from byol_explore.learner import FINITE_ORDER, Learner, LearnerState, UpdateOutput, world_encoder
+from byol_explore.learner import FINITE_ORDER, Learner, LearnerState, world_encoder
 from byol_explore.networks.assembly import Actor
 from byol_explore.ops import popart
 from byol_explore.types import Array, Policy, TimeStep, Trajectory
@@ -266,8 +266,8 @@ def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None
     """Loss, statistics, top half and gradients are of the whole batch, not of each device's part."""
     config = with_settings(small_config(method))
     spec = make_spec("vector", "hybrid")
-    whole, shared = Learner(config, spec, 1), Learner(config, spec, 1, axis="devices")
-    state = whole.init(jax.random.key(1))
+    learner = Learner(config, spec, 1)
+    state = learner.init(jax.random.key(1))
     state = state._replace(acting=shaken(state.acting, seed=5))  # away from the online policy: a KL to be shared
     halves = [make_trajectory(spec, state.acting, seed) for seed in (3, 4)]
     # All of the best advantages lie in the first half: a top half per device would pick others.
@@ -277,15 +277,11 @@ def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None
         task=jnp.zeros((2 * BATCH,), jnp.int32),
         memory=jax.tree.map(lambda *x: jnp.concatenate(x), *[half.memory for half in halves]),
     )
-    share = PartitionSpec(None, "devices")
-    specs = Trajectory(*[share] * 6, task=PartitionSpec("devices"), memory=PartitionSpec("devices"))
     mesh = Mesh(np.asarray(jax.devices()[:2]), ("devices",))
-    outputs = UpdateOutput(PartitionSpec(), PartitionSpec(), share)
-    spread = jax.shard_map(
-        shared.update, mesh=mesh, in_specs=(PartitionSpec(), specs), out_specs=(PartitionSpec(), outputs)
-    )
-    expected, expected_output = jit(whole.update)(state, batch)
-    actual, output = jit(spread)(state, batch)
+    shares = [NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((None, "devices"), ("devices",), ())]
+    spread = jax.device_put(batch, Trajectory(*shares[:1] * 6, task=shares[1], memory=shares[1]))  # pyright: ignore[reportArgumentType]
+    expected, expected_output = jit(learner.update)(state, batch)
+    actual, output = jit(learner.update)(jax.device_put(state, shares[2]), spread)
     assert_trees_close(output.metrics, expected_output.metrics, rtol=1e-4, atol=1e-5)
     assert expected_output.metrics["kl"] > 0.01
     assert_trees_close(actual.dual_optimizer, expected.dual_optimizer, rtol=1e-4, atol=1e-6)

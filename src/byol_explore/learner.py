@@ -23,7 +23,6 @@ from byol_explore.networks.assembly import Actor, Networks, View, make_actor, ma
 from byol_explore.networks.centering import with_centered_encoders
 from byol_explore.networks.layers import MLP, Linear, trained
 from byol_explore.ops import latent, moments, policies, popart, returns, vmpo
-from byol_explore.ops.collectives import Axis, copies, global_sum
 from byol_explore.ops.moments import masked_mean
 from byol_explore.types import Array, Encoder, Policy, PyTree, Trajectory
 
@@ -79,11 +78,8 @@ class Learner:
     `stored_is_target`, and saves a forward pass.
     """
 
-    def __init__(
-        self, config: Config, spec: EnvSpec, tasks: int, axis: Axis = None, *, stored_is_target: bool = False
-    ) -> None:
+    def __init__(self, config: Config, spec: EnvSpec, tasks: int, *, stored_is_target: bool = False) -> None:
         self.config, self.spec, self.tasks = config, spec, tasks
-        self.axis = axis  # of devices that the batch is spread over
         self.stored_is_target = stored_is_target
         optimizer = config.optimizer
         clip = optimizer.max_gradient_norm
@@ -174,7 +170,7 @@ class Learner:
     def intrinsic_reward(self, state: LearnerState, trajectory: Trajectory) -> Array:
         """[T-1, B] what the agent would be paid for a batch, which it does not learn from."""
         _, world_view = self.views(state.online.actor, trajectory)
-        curiosity = state.online.curiosity(state.target, world_view, trajectory, self.axis)
+        curiosity = state.online.curiosity(state.target, world_view, trajectory)
         return self._reward(state.statistics, curiosity.uncertainty, trajectory)[1]
 
     def views(self, actor: Actor, trajectory: Trajectory) -> tuple[View, View]:
@@ -184,17 +180,16 @@ class Learner:
         return view, view if actor.world is None else actor.world.unroll(trajectory, memory.world)
 
     def _mean(self, x: Array, valid: Array) -> Array:
-        return masked_mean(x, valid, self.axis)
+        return masked_mean(x, valid)
 
     def _loss(
         self, online: Networks, duals: vmpo.Duals, state: LearnerState, trajectory: Trajectory
     ) -> tuple[Array, tuple[Statistics, UpdateOutput]]:
         """Curiosity, value and policy losses from one forward pass with the parameters before the update."""
         agent, curiosity_config = self.config.agent, self.config.curiosity
-        online = copies(online, self.axis)
         actor = online.actor
         view, world_view = self.views(actor, trajectory)
-        curiosity = online.curiosity(state.target, world_view, trajectory, self.axis)
+        curiosity = online.curiosity(state.target, world_view, trajectory)
         reward, intrinsic, statistics, reward_metrics = self._reward(
             state.statistics, curiosity.uncertainty, trajectory
         )
@@ -235,9 +230,9 @@ class Learner:
         return jax.tree.map(jax.lax.stop_gradient, metrics)
 
     def _all_finite(self, trees: tuple[PyTree, ...]) -> Array:
-        """Whether each tree is finite everywhere, on all devices."""
+        """Whether each tree is finite everywhere."""
         bad = [sum(jnp.sum(~jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)) for tree in trees]
-        return global_sum(jnp.stack(bad), self.axis) == 0
+        return jnp.stack(bad) == 0
 
     def _reward(
         self, statistics: Statistics, uncertainty: Array, trajectory: Trajectory
@@ -246,12 +241,12 @@ class Learner:
         config, valid = self.config, trajectory.valid
         decay, task = config.curiosity.normalizer_decay, jnp.broadcast_to(trajectory.task, valid.shape)
         normalizer, intrinsic = intrinsic_reward(
-            statistics.normalizer, uncertainty, task, valid, decay, config.prioritize, self.axis
+            statistics.normalizer, uncertainty, task, valid, decay, config.prioritize
         )
 
         def on_scale(stats: RewardScale, reward: Array, step: float) -> tuple[RewardScale, Array]:
             flat = (reward.ravel(), task.ravel(), valid.ravel())
-            stats, scaled = rescale(stats, *flat, step, config.agent.min_reward_scale, self.axis)
+            stats, scaled = rescale(stats, *flat, step, config.agent.min_reward_scale)
             return stats, scaled.reshape(reward.shape)
 
         extrinsic_stats, extrinsic = on_scale(
@@ -293,7 +288,6 @@ class Learner:
             jnp.broadcast_to(task, targets.shape).ravel(),
             valid.ravel(),
             agent.popart_step,
-            self.axis,
         )
         rescaled = self._rescale(last, stats, new_stats)
         # Computes with the rescaled layer, passes the gradient straight on to the parameters.
@@ -329,7 +323,7 @@ class Learner:
         flat = valid.ravel()
         loss = vmpo.policy_loss(
             log_prob(policy, trajectory.action).ravel(), advantage.ravel(), flat,
-            duals.temperature, agent.temperature_epsilon, agent.top_fraction, self.axis,
+            duals.temperature, agent.temperature_epsilon, agent.top_fraction,
         )  # fmt: skip
         categorical = [
             jax.vmap(jax.vmap(policies.categorical_kl))(old, new).ravel()
@@ -339,12 +333,10 @@ class Learner:
         covariance = jax.vmap(jax.vmap(policies.covariance_kl))(target, policy).reshape(mean.shape)
         penalty = jnp.zeros(())
         for index, kl in enumerate(categorical):
-            penalty += vmpo.kl_penalty(kl, flat, duals.categorical[index], agent.kl_categorical_epsilon, self.axis)
+            penalty += vmpo.kl_penalty(kl, flat, duals.categorical[index], agent.kl_categorical_epsilon)
         for index in range(mean.shape[1]):
-            penalty += vmpo.kl_penalty(mean[:, index], flat, duals.mean[index], agent.kl_mean_epsilon, self.axis)
-            penalty += vmpo.kl_penalty(
-                covariance[:, index], flat, duals.covariance[index], agent.kl_covariance_epsilon, self.axis
-            )
+            penalty += vmpo.kl_penalty(mean[:, index], flat, duals.mean[index], agent.kl_mean_epsilon)
+            penalty += vmpo.kl_penalty(covariance[:, index], flat, duals.covariance[index], agent.kl_covariance_epsilon)
         entropy = self._mean(jax.vmap(jax.vmap(policies.entropy))(policy), valid)
         total = loss.policy + loss.temperature + penalty - agent.entropy_weight * entropy
         kl = sum(categorical, jnp.sum(mean, axis=1) + jnp.sum(covariance, axis=1))

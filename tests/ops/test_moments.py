@@ -1,6 +1,5 @@
 """The intrinsic reward's normaliser (section 3.3, appendix A.3)."""
 
-import functools
 import math
 
 import jax
@@ -159,23 +158,6 @@ def test_invalid_transitions_neither_pay_nor_enter_the_statistics(
     for actual, expected, valid in zip(rewards, clean_rewards, valids, strict=True):
         np.testing.assert_array_equal(actual, expected)
         np.testing.assert_array_equal(actual[~valid], 0.0)
-
-
-@pytest.mark.parametrize("valid", [[True] * 4, [False, False, True, True]])
-def test_statistics_of_a_batch_spread_over_devices_are_of_the_whole(valid: list[bool]) -> None:
-    """Two devices, the second with far larger uncertainties, the first perhaps without a valid one."""
-    uncertainty, valid = np.array([1.0, 2.0, 30.0, 50.0], np.float32), np.array(valid)
-
-    def on_device(uncertainty: jax.Array, valid: jax.Array) -> tuple[moments.Normalizer, jax.Array]:
-        return moments.intrinsic_reward(moments.initial_normalizer(), uncertainty, valid, 0.9, True, axis="devices")
-
-    halves = uncertainty.reshape(2, 2), valid.reshape(2, 2)
-    normalizers, reward = jax.jit(jax.vmap(on_device, axis_name="devices"))(*halves)
-    expected, expected_reward = reward_of(moments.initial_normalizer(), uncertainty, valid, 0.9, prioritize=True)
-    np.testing.assert_allclose(reward.ravel(), expected_reward, rtol=1e-4)
-    for device in range(2):
-        mine = jax.tree.map(lambda x, device=device: x[device], normalizers)
-        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), mine, expected)
 
 
 def test_batch_without_a_valid_transition_changes_nothing() -> None:

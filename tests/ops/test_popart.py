@@ -21,16 +21,6 @@ preserve_outputs = jax.jit(popart.preserve_outputs)
 scale_of = jax.jit(popart.scale)
 
 
-@jax.jit
-def update_on_devices(stats: PopArt, target: jax.Array, task: jax.Array, valid: jax.Array) -> PopArt:
-    """The update on each device of the leading axis, [devices, n]."""
-
-    def on_device(*batch: jax.Array) -> PopArt:
-        return popart.update_popart(stats, *batch, 0.1, axis="devices")
-
-    return jax.vmap(on_device, axis_name="devices")(target, task, valid)
-
-
 @st.composite
 def statistics(draw: st.DrawFn) -> PopArt:
     """Statistics with standard deviations on both sides of the minimum."""
@@ -138,18 +128,6 @@ def test_step_is_per_batch_and_not_per_sample() -> None:
     for _ in range(300):
         stats = update(stats, target, task, valid, 0.01)
     np.testing.assert_allclose(stats.mean, [5.0 * (1 - 0.99**301)], rtol=1e-3)
-
-
-@random_cases
-@given(batches(), batches())
-def test_statistics_of_a_batch_spread_over_devices_are_of_the_whole(first: Batch, second: Batch) -> None:
-    stats, size = first[0], min(len(first[1]), len(second[1]))
-    halves = [np.stack([a[:size], b[:size]]) for a, b in zip(first[1:], second[1:], strict=True)]
-    actual = update_on_devices(stats, *halves)
-    expected = references.popart_update(stats.mean, stats.mean_square, *(x.ravel() for x in halves), 0.1)
-    for device in range(2):
-        np.testing.assert_allclose(actual.mean[device], expected[0], rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(actual.mean_square[device], expected[1], rtol=1e-5, atol=1e-5)
 
 
 def test_scale_stays_inside_its_bounds() -> None:

@@ -123,46 +123,6 @@ def test_losses_by_hand() -> None:
     np.testing.assert_allclose(loss.temperature, EPSILON + math.log(2.0), rtol=1e-6)
 
 
-def test_top_half_is_global_and_not_per_device() -> None:
-    """Two devices, all the good samples on the second: none of the first is used."""
-    first, second = jnp.array([0.0, 1.0, 2.0, 3.0]), jnp.array([10.0, 11.0, 12.0, 13.0])
-    whole, ones = jnp.concatenate([first, second]), jnp.ones(8, bool)
-    np.testing.assert_array_equal(np.flatnonzero(top_samples(whole, ones, 0.5)), [4, 5, 6, 7])
-    loss, to_log_prob, _ = loss_and_gradients_on_devices(jnp.zeros(8), whole, ones, 100.0)
-    np.testing.assert_array_equal(np.flatnonzero(loss.top), [4, 5, 6, 7])
-    np.testing.assert_array_equal(np.flatnonzero(to_log_prob), [4, 5, 6, 7])
-
-
-@jax.jit
-def loss_and_gradients_on_devices(
-    log_prob: jax.Array, advantage: jax.Array, valid: jax.Array, temperature: float
-) -> tuple[vmpo.PolicyLoss, jax.Array, jax.Array]:
-    """`loss_and_gradients` of the top half, with the batch spread over two devices; the losses of the second."""
-
-    def losses(log_prob: jax.Array, temperature: jax.Array) -> vmpo.PolicyLoss:
-        def on_device(*batch: jax.Array) -> vmpo.PolicyLoss:
-            return vmpo.policy_loss(*batch, temperature, EPSILON, 0.5, axis="devices")
-
-        batch = (x.reshape(2, -1) for x in (log_prob, advantage, valid))
-        loss = jax.vmap(on_device, axis_name="devices")(*batch)
-        return vmpo.PolicyLoss(loss.policy[-1], loss.temperature[-1], loss.top.ravel())
-
-    to_log_prob = jax.grad(lambda x: losses(x, temperature).policy)(log_prob)
-    to_temperature = jax.grad(lambda eta: losses(log_prob, eta).temperature)(temperature)
-    return losses(log_prob, temperature), to_log_prob, to_temperature
-
-
-@random_cases
-@given(batches(), temperatures)
-def test_batch_spread_over_devices_has_the_losses_of_the_whole(batch: Batch, temperature: float) -> None:
-    """Also where a device has no valid sample, or none of the top half."""
-    size = len(batch[0]) // 2 * 2
-    batch = tuple(x[:size] for x in batch)
-    actual = loss_and_gradients_on_devices(*batch, temperature)
-    expected = loss_and_gradients(*batch, temperature, 0.5)
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), actual, expected)
-
-
 def test_top_half_counts_valid_samples_only() -> None:
     """Of eight samples four are valid: the top half is two, and the best of the batch is not among them."""
     advantage = jnp.array([99.0, 1.0, -99.0, 2.0, 98.0, 3.0, -98.0, 4.0])
@@ -240,17 +200,6 @@ def test_kl_penalty_by_hand() -> None:
     to_kl, to_alpha = jax.grad(vmpo.kl_penalty, argnums=(0, 2))(kl, valid, jnp.array(3.0), EPSILON)
     np.testing.assert_allclose(to_kl, [1.5, 0.0, 1.5], rtol=1e-6)
     np.testing.assert_allclose(to_alpha, EPSILON - 0.4, rtol=1e-5)
-
-
-def test_kl_penalty_of_a_batch_spread_over_devices_is_of_the_whole() -> None:
-    """The samples of before on two devices, one of which has a single valid one: mean 0.4, not a mean of means."""
-    kl, valid = jnp.array([[0.3, 9.0], [0.1, 0.8]]), jnp.array([[True, False], [True, True]])
-
-    def total(alpha: jax.Array) -> jax.Array:
-        on_device = functools.partial(vmpo.kl_penalty, alpha=alpha, epsilon=EPSILON, axis="devices")
-        return jax.vmap(on_device, axis_name="devices")(kl, valid)[0]
-
-    np.testing.assert_allclose(jax.jit(jax.grad(total))(3.0), EPSILON - 0.4, rtol=1e-5)
 
 
 def descend(dual: jax.Array, gradient: Callable[[jax.Array], jax.Array], steps: int, size: float) -> jax.Array:

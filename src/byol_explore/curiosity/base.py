@@ -3,7 +3,6 @@
 from typing import NamedTuple, Protocol
 
 from byol_explore.networks.assembly import View
-from byol_explore.ops.collectives import Axis
 from byol_explore.types import Array, Encoder, PyTree, Trajectory
 
 
@@ -26,7 +25,7 @@ class Curiosity(Protocol):
         """What predictions are compared with and gradients do not train."""
         ...
 
-    def __call__(self, target: PyTree, view: View, trajectory: Trajectory, axis: Axis = None) -> CuriosityOutput:
+    def __call__(self, target: PyTree, view: View, trajectory: Trajectory) -> CuriosityOutput:
         """Loss and uncertainty of a batch of sequences, which may be spread over devices."""
         ...
 

@@ -12,7 +12,6 @@ from byol_explore.networks.assembly import View
 from byol_explore.networks.cores import CORES, Core, open_loop
 from byol_explore.networks.layers import MLP, Linear
 from byol_explore.ops import latent, moments, windows
-from byol_explore.ops.collectives import Axis
 from byol_explore.types import Action, Array, Encoder, PyTree, Trajectory
 
 
@@ -45,14 +44,14 @@ class BYOLExplore(eqx.Module):
         """Phi <- alpha phi + (1 - alpha) theta (section 3.2 ii)."""
         return target if self.target_decay == 1.0 else latent.ema(target, encoder, self.target_decay)
 
-    def __call__(self, target: Encoder, view: View, trajectory: Trajectory, axis: Axis = None) -> CuriosityOutput:
+    def __call__(self, target: Encoder, view: View, trajectory: Trajectory) -> CuriosityOutput:
         losses = self.prediction_losses(target, view, trajectory)  # [S, B, K]
         validity = jax.vmap(windows.window_validity, (1, None), 1)(trajectory.is_first, self.horizon)
         start_loss, start_valid = jax.vmap(windows.mean_over_horizon, 1, 1)(losses, validity)
         uncertainty = jax.vmap(windows.sum_over_landings, 1, 1)(jax.lax.stop_gradient(losses), validity)
-        by_horizon = jax.vmap(moments.masked_mean, (2, 2, None))(losses, validity, axis)
+        by_horizon = jax.vmap(moments.masked_mean, (2, 2))(losses, validity)
         return CuriosityOutput(
-            loss=moments.masked_mean(start_loss, start_valid, axis),
+            loss=moments.masked_mean(start_loss, start_valid),
             uncertainty=uncertainty,
             metrics={"prediction_error": by_horizon},
         )

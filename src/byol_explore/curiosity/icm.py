@@ -13,7 +13,6 @@ from byol_explore.networks.assembly import View
 from byol_explore.networks.heads import PolicyHead
 from byol_explore.networks.layers import MLP, Linear
 from byol_explore.ops import latent, moments
-from byol_explore.ops.collectives import Axis
 from byol_explore.types import Array, Encoder, Trajectory
 
 
@@ -39,7 +38,7 @@ class ICM(eqx.Module):
     def update_target(self, target: tuple[()], encoder: Encoder) -> tuple[()]:
         return ()
 
-    def __call__(self, target: tuple[()], view: View, trajectory: Trajectory, axis: Axis = None) -> CuriosityOutput:
+    def __call__(self, target: tuple[()], view: View, trajectory: Trajectory) -> CuriosityOutput:
         before, after = view.embedding[:-1], view.embedding[1:]
         guess = self.inverse(jnp.concatenate([before, after], axis=-1))
         inverse_loss = -log_prob(guess, trajectory.action)
@@ -47,8 +46,8 @@ class ICM(eqx.Module):
         prediction = self.forward(jnp.concatenate([jax.lax.stop_gradient(before), action], axis=-1))
         error = latent.squared_distance(prediction, after)
         valid = trajectory.valid
-        inverse_mean = moments.masked_mean(inverse_loss, valid, axis)
-        forward_mean = moments.masked_mean(error, valid, axis)
+        inverse_mean = moments.masked_mean(inverse_loss, valid)
+        forward_mean = moments.masked_mean(error, valid)
         return CuriosityOutput(
             loss=inverse_mean + forward_mean,
             uncertainty=jax.lax.stop_gradient(error),

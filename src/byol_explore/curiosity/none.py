@@ -5,7 +5,6 @@ import jax.numpy as jnp
 
 from byol_explore.curiosity.base import CuriosityOutput
 from byol_explore.networks.assembly import View
-from byol_explore.ops.collectives import Axis
 from byol_explore.types import Encoder, Trajectory
 
 
@@ -18,6 +17,6 @@ class NoCuriosity(eqx.Module):
     def update_target(self, target: tuple[()], encoder: Encoder) -> tuple[()]:
         return ()
 
-    def __call__(self, target: tuple[()], view: View, trajectory: Trajectory, axis: Axis = None) -> CuriosityOutput:
+    def __call__(self, target: tuple[()], view: View, trajectory: Trajectory) -> CuriosityOutput:
         zero = jnp.zeros(())
         return CuriosityOutput(zero, jnp.zeros_like(trajectory.reward), {"prediction_error": zero[None]})

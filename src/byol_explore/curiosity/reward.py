@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from byol_explore.ops import moments
-from byol_explore.ops.collectives import Axis, global_sum
 
 
 def initial_normalizers(count: int) -> moments.Normalizer:
@@ -23,7 +22,6 @@ def intrinsic_reward(
     valid: Bool[Array, "S B"],
     decay: float,
     prioritize: bool,
-    axis: Axis = None,
 ) -> tuple[moments.Normalizer, Float[Array, "S B"]]:
     """Uncertainties normalised and, if so wished, clipped at their mean (section 3.3, appendix A.3).
 
@@ -31,7 +29,7 @@ def intrinsic_reward(
     """
     count = normalizers.raw.mean.shape[0]
     mine = valid & ((task == jnp.arange(count)[:, None, None]) | (count == 1))  # [count, S, B]
-    one = partial(moments.intrinsic_reward, decay=decay, prioritize=prioritize, axis=axis)
+    one = partial(moments.intrinsic_reward, decay=decay, prioritize=prioritize)
     normalizers, rewards = jax.vmap(one, (0, None, 0))(normalizers, uncertainty, mine)
     return normalizers, jnp.sum(rewards, axis=0)
 
@@ -54,7 +52,6 @@ def rescale(
     valid: Bool[Array, " n"],
     step_size: float,
     minimum: float,
-    axis: Axis = None,
 ) -> tuple[RewardScale, Float[Array, " n"]]:
     """The reward divided by its running root mean square (appendix C); a step size of 0 leaves it alone.
 
@@ -65,7 +62,7 @@ def rescale(
     tasks = stats.mean_square.shape[0]
     weight = jax.nn.one_hot(task, tasks) * valid[:, None]
     squares = jnp.square(jnp.where(valid, reward, 0.0)) @ weight
-    count, squares = global_sum((jnp.sum(weight, axis=0), squares), axis)
+    count = jnp.sum(weight, axis=0)
     step = step_size * (count > 0)
     batch = squares / jnp.maximum(count, 1.0)
     stats = RewardScale(

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from byol_explore.curiosity.base import CuriosityOutput
 from byol_explore.networks.assembly import View
 from byol_explore.ops import latent, moments
-from byol_explore.ops.collectives import Axis
 from byol_explore.types import Encoder, Trajectory
 
 
@@ -22,11 +21,11 @@ class RND(eqx.Module):
     def update_target(self, target: Encoder, encoder: Encoder) -> Encoder:
         return target
 
-    def __call__(self, target: Encoder, view: View, trajectory: Trajectory, axis: Axis = None) -> CuriosityOutput:
+    def __call__(self, target: Encoder, view: View, trajectory: Trajectory) -> CuriosityOutput:
         lead = trajectory.is_first.shape
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), trajectory.observation)
         error = latent.squared_distance(self.predictor(flat), target(flat)).reshape(lead)
-        loss = moments.masked_mean(error, jnp.ones(lead, bool), axis)
+        loss = moments.masked_mean(error, jnp.ones(lead, bool))
         return CuriosityOutput(
             loss=loss,
             uncertainty=jax.lax.stop_gradient(error[1:]),

@@ -11,8 +11,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from byol_explore.ops.collectives import Axis, global_sum
-
 
 class Moments(NamedTuple):
     """Exponential moving averages of batch means; divide by `1 - decay^batches` before use."""
@@ -26,20 +24,18 @@ def initial_moments() -> Moments:
     return Moments(jnp.zeros(()), jnp.zeros(()), jnp.zeros((), jnp.int32))
 
 
-def masked_mean(x: Float[Array, "*n"], valid: Bool[Array, "*n"], axis: Axis = None) -> Float[Array, ""]:
+def masked_mean(x: Float[Array, "*n"], valid: Bool[Array, "*n"]) -> Float[Array, ""]:
     """Mean over the valid entries, 0 when there are none."""
-    total, count = global_sum((jnp.sum(jnp.where(valid, x, 0.0)), jnp.sum(valid)), axis)
+    total, count = jnp.sum(jnp.where(valid, x, 0.0)), jnp.sum(valid)
     return total / jnp.maximum(count, 1)
 
 
-def update_moments(
-    moments: Moments, x: Float[Array, "*n"], valid: Bool[Array, "*n"], decay: float, axis: Axis = None
-) -> Moments:
+def update_moments(moments: Moments, x: Float[Array, "*n"], valid: Bool[Array, "*n"], decay: float) -> Moments:
     """One batch into the averages; a batch without a valid entry changes nothing."""
-    seen = global_sum(jnp.sum(valid), axis) > 0
+    seen = jnp.any(valid)
     updated = Moments(
-        mean=decay * moments.mean + (1.0 - decay) * masked_mean(x, valid, axis),
-        mean_square=decay * moments.mean_square + (1.0 - decay) * masked_mean(jnp.square(x), valid, axis),
+        mean=decay * moments.mean + (1.0 - decay) * masked_mean(x, valid),
+        mean_square=decay * moments.mean_square + (1.0 - decay) * masked_mean(jnp.square(x), valid),
         batches=moments.batches + 1,
     )
     return jax.tree.map(lambda new, old: jnp.where(seen, new, old), updated, moments)
@@ -76,15 +72,14 @@ def intrinsic_reward(
     valid: Bool[Array, "*n"],
     decay: float,
     prioritize: bool,
-    axis: Axis = None,
 ) -> tuple[Normalizer, Float[Array, "*n"]]:
     """max(l / sigma - mu_{l/sigma}, 0), or l / sigma without prioritisation; 0 where invalid.
 
     The statistics are updated with the batch first, then used on it.
     """
-    raw = update_moments(normalizer.raw, uncertainty, valid, decay, axis)
+    raw = update_moments(normalizer.raw, uncertainty, valid, decay)
     reward = uncertainty / standard_deviation(raw, decay)
-    normalized = update_moments(normalizer.normalized, reward, valid, decay, axis)
+    normalized = update_moments(normalizer.normalized, reward, valid, decay)
     if prioritize:
         threshold, _ = corrected(normalized, decay)
         reward = jnp.maximum(reward - threshold, 0.0)

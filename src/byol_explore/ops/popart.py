@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from byol_explore.ops.collectives import Axis, global_sum
-
 
 class PopArt(NamedTuple):
     """Running statistics of the value targets, one entry per task."""
@@ -32,7 +30,6 @@ def update_popart(
     task: Int[Array, " n"],
     valid: Bool[Array, " n"],
     step_size: float,
-    axis: Axis = None,
 ) -> PopArt:
     """Move each task's statistics towards the mean of its targets in this batch.
 
@@ -41,9 +38,7 @@ def update_popart(
     """
     weight = jax.nn.one_hot(task, stats.mean.shape[0]) * valid[:, None]
     target = jnp.where(valid, target, 0.0)
-    count, total, total_square = global_sum(
-        (jnp.sum(weight, axis=0), target @ weight, jnp.square(target) @ weight), axis
-    )
+    count, total, total_square = jnp.sum(weight, axis=0), target @ weight, jnp.square(target) @ weight
     step = step_size * (count > 0)
     count = jnp.maximum(count, 1.0)
     return PopArt(

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from byol_explore.ops.collectives import Axis, global_max, global_sum, global_values, own_values
 from byol_explore.ops.moments import masked_mean
 
 
@@ -22,20 +21,17 @@ class Duals(NamedTuple):
     covariance: Array  # [C] alpha of each Gaussian variance
 
 
-def top_samples(
-    advantage: Float[Array, " n"], valid: Bool[Array, " n"], top_fraction: float, axis: Axis = None
-) -> Bool[Array, " n"]:
+def top_samples(advantage: Float[Array, " n"], valid: Bool[Array, " n"], top_fraction: float) -> Bool[Array, " n"]:
     """The valid samples whose advantage is among the best `top_fraction` of all valid ones (at least one).
 
     Sorted advantages are compared with each other: beside its sorted copy, one that the compiler computes a second time
     may differ in its last bit, and the last of the top would fall out.
     """
-    everybody = global_values(jnp.where(valid, advantage, -jnp.inf), axis)
+    everybody = jnp.where(valid, advantage, -jnp.inf)
     ranked, order = jax.lax.sort((-everybody, jnp.arange(everybody.shape[0])), num_keys=1)
-    count = global_sum(jnp.sum(valid), axis)
-    keep = jnp.maximum(jnp.floor(top_fraction * count).astype(jnp.int32), 1)
+    keep = jnp.maximum(jnp.floor(top_fraction * jnp.sum(valid)).astype(jnp.int32), 1)
     top = jnp.zeros(everybody.shape, bool).at[order].set(ranked <= ranked[keep - 1])
-    return valid & own_values(top, axis)
+    return valid & top
 
 
 class PolicyLoss(NamedTuple):
@@ -51,21 +47,20 @@ def policy_loss(
     temperature: Float[Array, ""],
     epsilon: float,
     top_fraction: float,
-    axis: Axis = None,
 ) -> PolicyLoss:
     """-sum psi log pi with psi = softmax(A / eta) over the top samples, and eta eps + eta log mean exp(A / eta)."""
     advantage = jax.lax.stop_gradient(advantage)
-    top = top_samples(advantage, valid, top_fraction, axis)
-    best = global_max(jnp.max(jnp.where(top, advantage, -jnp.inf)), axis)
+    top = top_samples(advantage, valid, top_fraction)
+    best = jax.lax.stop_gradient(jnp.max(jnp.where(top, advantage, -jnp.inf)))
     best = jnp.where(jnp.isfinite(best), best, 0.0)  # a batch without a valid sample
     logits = jnp.where(top, advantage - best, 0.0) / temperature
     exponentials = jnp.where(top, jnp.exp(logits), 0.0)
-    total, count = global_sum((jnp.sum(exponentials), jnp.sum(top)), axis)
+    total, count = jnp.sum(exponentials), jnp.sum(top)
     total, any_valid = jnp.where(count > 0, total, 1.0), count > 0
     weights = jax.lax.stop_gradient(exponentials / total)
     log_mean = jnp.log(total) - jnp.log(jnp.maximum(count, 1))  # of exp((A - best) / eta)
     return PolicyLoss(
-        policy=global_sum(-jnp.sum(jnp.where(top, weights * log_prob, 0.0)), axis),
+        policy=-jnp.sum(jnp.where(top, weights * log_prob, 0.0)),
         # best / eta inside the logarithm would drown the rest of the gradient once eta is small
         temperature=jnp.where(any_valid, temperature * (epsilon + log_mean) + best, 0.0),
         top=top,
@@ -73,11 +68,11 @@ def policy_loss(
 
 
 def kl_penalty(
-    kl: Float[Array, " n"], valid: Bool[Array, " n"], alpha: Float[Array, ""], epsilon: float, axis: Axis = None
+    kl: Float[Array, " n"], valid: Bool[Array, " n"], alpha: Float[Array, ""], epsilon: float
 ) -> Float[Array, ""]:
     """Alpha (eps - sg KL) + sg(alpha) KL, averaged over all valid samples."""
     stop = jax.lax.stop_gradient
-    return masked_mean(alpha * (epsilon - stop(kl)) + stop(alpha) * kl, valid, axis)
+    return masked_mean(alpha * (epsilon - stop(kl)) + stop(alpha) * kl, valid)
 
 
 def project_duals(duals: Duals, minimum: float = 1e-8) -> Duals:

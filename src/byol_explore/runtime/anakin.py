@@ -1,6 +1,6 @@
 """Acting and learning inside one compiled program, for environments that run inside jit (Anakin)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ from byol_explore.config import Config
 from byol_explore.envs.base import Environment, VectorEnv
 from byol_explore.learner import Learner, LearnerState, UpdateOutput, keeps_target
 from byol_explore.networks.assembly import Actor
-from byol_explore.runtime.base import AXIS, UPDATES, WHOLE, DispatchOutput, Episodes, share, spread, strongly_typed
+from byol_explore.runtime.base import AXIS, WHOLE, DispatchOutput, Episodes, share, spread, strongly_typed
 from byol_explore.runtime.first_look import look_inside
 from byol_explore.types import AnyArray, Array, Device, Memory, PyTree, TimeStep, Trajectory
 
@@ -44,8 +44,8 @@ class RunState(NamedTuple):
 class Anakin:
     """The jit runtime: `dispatch` is the one compiled function of a run.
 
-    Environments are spread evenly over the devices. Each device acts in its own and learns from its share of every
-    batch; the learner's state is the same on all of them.
+    Environments are spread evenly over the devices. Each device acts in its own and holds its share of every batch; how
+    the learner's sums go over all of them is the compiler's business. Its state is the same on all of them.
     """
 
     def __init__(self, config: Config, envs: list[Environment], devices: Sequence[Device] | None = None) -> None:
@@ -56,16 +56,12 @@ class Anakin:
         self._kinds = envs
         self.envs = VectorEnv(envs, config.runtime.num_envs // self.devices)
         self.learner = Learner(
-            config, self.envs.spec, len(envs), AXIS if self.devices > 1 else None,
+            config, self.envs.spec, len(envs),
             stored_is_target=keeps_target(config.agent.target_period, config.updates_per_rollout),
         )  # fmt: skip
         whole, shared = (NamedSharding(self.mesh, share(axis)) for axis in (WHOLE, 0))
         self._placement = RunState(whole, shared)  # pyright: ignore[reportArgumentType]
         self.dispatch = jax.jit(self._dispatch, donate_argnums=0, out_shardings=(self._placement, whole))
-
-    def _spread(self, function: Callable[..., Any], inputs: tuple[Any, ...], outputs: Any, *,
-                check: bool) -> Callable[..., Any]:  # fmt: skip
-        return spread(function, self.mesh, inputs, outputs, check=check)
 
     def init(self, seed: int, *, restored: bool = False) -> RunState:
         """The state before the first step."""
@@ -98,13 +94,11 @@ class Anakin:
     def _dispatch(self, state: RunState) -> tuple[RunState, DispatchOutput]:
         """Several rounds of: act with the target policy for a sequence, then learn from it batch by batch."""
         batches: Any = Trajectory(*[2] * 6, task=1, memory=1)  # pyright: ignore[reportArgumentType]
-        # The engine's own control flow does not carry the types that the check of replication needs.
-        roll = self._spread(self._act, (WHOLE, 0), (0, batches, 1), check=False)
-        learn = self._spread(self._learn, (WHOLE, batches), (WHOLE, UPDATES), check=True)
+        roll = spread(self._act, self.mesh, (WHOLE, 0), (0, batches, 1))
 
         def one_round(state: RunState, _: None) -> tuple[RunState, DispatchOutput]:
             actor, sequences, steps = roll(state.learner.acting, state.actor)
-            learner, updates = learn(state.learner, sequences)
+            learner, updates = self._learn(state.learner, sequences)
             output = DispatchOutput(
                 updates.metrics, updates.finite, steps.episodes, steps.places, updates.intrinsic_reward
             )
@@ -121,9 +115,10 @@ class Anakin:
 
     def _learn(self, learner: LearnerState, batches: Trajectory) -> tuple[LearnerState, UpdateOutput]:
         learner, output = jax.lax.scan(self.learner.update, learner, batches)
-        batch_by_batch = jnp.moveaxis(output.intrinsic_reward, 0, 1)  # [T-1, batches, B]
-        rewards = batch_by_batch.reshape(batch_by_batch.shape[0], -1)  # [T-1, E]
-        return learner, output._replace(intrinsic_reward=rewards)
+        count, steps, _ = output.intrinsic_reward.shape
+        by_device = output.intrinsic_reward.reshape(count, steps, self.devices, -1)
+        in_order = jnp.moveaxis(by_device, 0, 2)  # [T-1, devices, batches, of each]: as the environments are
+        return learner, output._replace(intrinsic_reward=in_order.reshape(steps, -1))
 
     def close(self) -> None: ...
 

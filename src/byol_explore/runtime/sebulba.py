@@ -19,7 +19,7 @@ from byol_explore.config import Config
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.learner import Learner, LearnerState, keeps_target
 from byol_explore.networks.assembly import Actor
-from byol_explore.runtime.base import AXIS, UPDATES, WHOLE, DispatchOutput, share, spread, stack, strongly_typed
+from byol_explore.runtime.base import AXIS, WHOLE, DispatchOutput, share, stack, strongly_typed
 from byol_explore.runtime.first_look import look_outside
 from byol_explore.runtime.host_actor import HostActor, Rollout
 from byol_explore.types import Array, Device, PyTree, Trajectory
@@ -135,15 +135,14 @@ class Sebulba:
         self.actor_devices = list(actors or learners[:1])
         updates = config.updates_per_rollout // config.runtime.actors  # before the next actor's turn
         in_turn = config.runtime.deterministic and keeps_target(config.agent.target_period, updates)
-        self.learner = Learner(
-            config, envs[0].spec, len(envs), AXIS if len(learners) > 1 else None, stored_is_target=in_turn
-        )
+        self.learner = Learner(config, envs[0].spec, len(envs), stored_is_target=in_turn)
         self._whole = NamedSharding(self.mesh, share(WHOLE))
         self.batch_sharding = jax.tree.map(lambda axis: NamedSharding(self.mesh, share(axis)), _BATCH)
         self._parameters = Parameters()
         self._actors: list[ActorThread] | list[LockStep] | None = None
-        update = spread(self.learner.update, self.mesh, (WHOLE, _BATCH), (WHOLE, UPDATES), check=True)
-        self._init, self._update = jax.jit(self.learner.init), jax.jit(update, donate_argnums=0)
+        whole = self._whole
+        self._init = jax.jit(self.learner.init)
+        self._update = jax.jit(self.learner.update, donate_argnums=0, out_shardings=(whole, whole))
 
     def init(self, seed: int, *, restored: bool = False) -> HostRunState:
         learner = self.init_learner(seed, restored=restored)
