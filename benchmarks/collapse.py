@@ -163,7 +163,7 @@ def as_trajectory(recording: Recording, actor: Actor, spec: EnvSpec, chosen: np.
     zero = jnp.zeros(action.shape[:2])
     return Trajectory(
         observation=image, is_first=is_first, action=Action(action, jnp.zeros((*zero.shape, 0))), reward=zero,
-        discount=zero + 1.0, policy=Policy((), zero, zero), task=jnp.zeros(len(chosen), jnp.int32),
+        discount=zero + 1.0, policy=Policy((), zero, zero), task=jnp.zeros(is_first.shape, jnp.int32),
         memory=actor.initial_memory(spec, len(chosen)),
     )  # fmt: skip
 
@@ -231,7 +231,7 @@ def update(world: World, batch: Trajectory, settings: dict[str, Array]) -> tuple
 
     def weighted_loss(trained: tuple[Representation, BYOLExplore]) -> Array:
         view = trained[0].unroll(batch, batch.memory.core)
-        return settings["loss_weight"] * trained[1](world.target, view, batch).loss
+        return settings["loss_weight"] * trained[1](world.target, view, batch.sequence).loss
 
     trained = (world.representation, world.curiosity)
     loss, gradient = jax.value_and_grad(weighted_loss)(trained)
@@ -248,7 +248,7 @@ def update(world: World, batch: Trajectory, settings: dict[str, Array]) -> tuple
 def look(world: World, batch: Trajectory) -> tuple[Array, Array, Array]:
     """Errors of each horizon; embeddings and targets of unit length."""
     view = world.representation.unroll(batch, batch.memory.core)
-    errors = world.curiosity(world.target, view, batch).metrics["prediction_error"]
+    errors = world.curiosity(world.target, view, batch.sequence).metrics["prediction_error"]
     targets = encode(world.target, batch.observation)
     unit, unit_targets = (latent.l2_normalize(x.reshape(-1, x.shape[-1])) for x in (view.embedding, targets))
     return errors, unit, unit_targets

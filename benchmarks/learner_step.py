@@ -23,7 +23,7 @@ from byol_explore.agent import act
 from byol_explore.compilation import enable_compilation_cache
 from byol_explore.config import Config
 from byol_explore.envs.host import HostEnvironment
-from byol_explore.learner import Learner
+from byol_explore.learner import Batch, Learner
 from byol_explore.networks import cpu
 from byol_explore.runtime.host_actor import HostActor
 from byol_explore.runtime.sebulba import Sebulba
@@ -60,9 +60,9 @@ def count(config: Config, envs: list[HostEnvironment]) -> dict[str, float]:
         _, policy, action = jax.eval_shape(act, state.acting, memory, timestep, key)
         observation, is_first = with_axis(length, (timestep.observation, timestep.is_first))
         transitions = with_axis(length - 1, (action, timestep.reward, timestep.discount, policy))
-        task = jax.ShapeDtypeStruct((size,), jnp.int32)
+        task = jax.ShapeDtypeStruct((length, size), jnp.int32)
         batch: Any = Trajectory(observation, is_first, *transitions, task=task, memory=memory)  # pyright: ignore
-        step_flops = count_flops(learner.update, state, batch)
+        step_flops = count_flops(learner.update, state, Batch(batch))
         act_flops = count_flops(act, state.acting, memory, timestep, key)
     frames = config.steps_per_rollout
     return {
@@ -87,7 +87,7 @@ def run(config: Config, envs: list[HostEnvironment], steps: int) -> dict[str, fl
     times = []
     for step in range(steps + 1):
         began = time.perf_counter()
-        learner, output = jax.block_until_ready(runtime._update(learner, batch))
+        learner, output = jax.block_until_ready(runtime._update(learner, Batch(batch)))
         times.append(time.perf_counter() - began)
         print(f"learner step {step}: {times[-1]:.1f} s, loss {float(output.metrics['loss']):.3f}", flush=True)
         assert np.all(output.finite)

@@ -9,8 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from byol_explore.config import Config, CuriosityConfig, NetworkConfig, RuntimeConfig
+from byol_explore.curiosity.base import Materials
+from byol_explore.curiosity.methods import embedding_size
 from byol_explore.envs.base import ActionSpec, EnvSpec
-from byol_explore.networks.assembly import Actor, Representation, View, make_actor
+from byol_explore.learner import Batch, Learner, LearnerState, UpdateOutput
+from byol_explore.networks.assembly import Actor, Representation, View, make_actor, make_encoder
 from byol_explore.types import Action, Array, Policy, PyTree, Trajectory
 
 # Compiling is what these tests spend their time on: without optimisation it takes less than half.
@@ -64,6 +67,20 @@ def small_config(method: str = "byol-explore", *, core: str = "gru", **curiosity
         curiosity=CuriosityConfig(**{"horizon": 3, **curiosity}),
         runtime=RuntimeConfig(num_envs=BATCH, batch_size=BATCH, sequence_length=TIME),
     )
+
+
+def materials_for(config: Config, spec: EnvSpec) -> Materials:
+    """What a method is made of."""
+    size = embedding_size(config)
+    return Materials(
+        spec.observation, spec.action, config.network, config.curiosity, size,
+        lambda key: make_encoder(config.network, spec, key, size),
+    )  # fmt: skip
+
+
+def update_of(learner: Learner) -> Callable[[LearnerState, Trajectory], tuple[LearnerState, UpdateOutput]]:
+    """A learner step from a trajectory, compiled."""
+    return jit(lambda state, trajectory: learner.update(state, Batch(trajectory)))
 
 
 def make_spec(observation: str = "grid", action: str = "discrete") -> EnvSpec:
@@ -146,15 +163,14 @@ def make_trajectory(spec: EnvSpec, actor: Actor, seed: int = 0, is_first: np.nda
         reward=jnp.asarray(rng.normal(size=lead), jnp.float32),
         discount=jnp.asarray(~ends, jnp.float32),
         policy=random_policy(rng, spec.action, lead),
-        task=jnp.zeros((BATCH,), jnp.int32),
+        task=jnp.zeros((TIME, BATCH), jnp.int32),
         memory=memory._replace(action=random_action(rng, spec.action, (BATCH,))),
     )
 
 
 def permute_environments(trajectory: Trajectory, order: list[int]) -> Trajectory:
-    timed = jax.tree.map(lambda x: np.asarray(x)[:, order], trajectory._replace(task=None, memory=None))
-    task, memory = jax.tree.map(lambda x: np.asarray(x)[order], (trajectory.task, trajectory.memory))
-    return timed._replace(task=task, memory=memory)
+    timed = jax.tree.map(lambda x: np.asarray(x)[:, order], trajectory._replace(memory=None))
+    return timed._replace(memory=jax.tree.map(lambda x: np.asarray(x)[order], trajectory.memory))
 
 
 def replace_observations(spec: EnvSpec, trajectory: Trajectory, where: np.ndarray, seed: int = 99) -> Trajectory:

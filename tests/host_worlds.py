@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from builders import small_config
-from byol_explore.config import AgentConfig, Config, LogConfig, RuntimeConfig
+from byol_explore.config import Config, LogConfig, RuntimeConfig, VMPOConfig
 from byol_explore.envs.base import ActionSpec, Environment, EnvSpec, VectorEnv
 from byol_explore.envs.host import Boundaries, HostEnvironment
 from byol_explore.runtime.sebulba import Sebulba
@@ -237,7 +237,7 @@ def host_config(**runtime: Any) -> Config:
         small,
         env="scripted",
         network=dataclasses.replace(small.network, center=False),
-        agent=AgentConfig(target_period=3),
+        vmpo=VMPOConfig(target_period=3),
         runtime=RuntimeConfig(**{**sizes, **runtime}),
     )
 

@@ -47,7 +47,7 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], name:
 def test_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = call(capsys, "presets")
     assert (code, err) == (0, "")
-    for name in (*PRESETS, *ABLATIONS):
+    for name in (*PRESETS.names(), *ABLATIONS):
         assert f" {name} " in out
     assert ESCAPE not in out
 

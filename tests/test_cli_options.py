@@ -62,7 +62,7 @@ def test_every_field_of_a_config_goes_through_the_command_line(
 def test_the_default_is_the_preset(capsys: pytest.CaptureFixture[str], asked: list[Any]) -> None:
     code, out, _ = call(capsys, "train")
     assert code == 0
-    assert asked == [(PRESETS["grid"].config, None, False, False)]
+    assert asked == [(PRESETS.get("grid").config, None, False, False)]
     assert "no episode ended" in out
 
 

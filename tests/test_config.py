@@ -16,13 +16,15 @@ from byol_explore.config import (
     NetworkConfig,
     OptimizerConfig,
     RuntimeConfig,
+    VMPOConfig,
     default_run_dir,
     from_dict,
     to_dict,
 )
+from byol_explore.curiosity.methods import prioritizes
 from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.errors import UserError
-from byol_explore.presets import ABLATIONS, PRESETS, make_config
+from byol_explore.presets import ABLATIONS, PRESETS, checked, make_config
 
 
 def changed(**changes: Any) -> Config:
@@ -39,7 +41,7 @@ def changed(**changes: Any) -> Config:
         small_config("rnd", core="lstm", prioritize=True, share=False, embedding_size=7),
         changed(network=NetworkConfig(policy_hidden=()), env="rooms-3,rooms-4", stop_at_success=0.5, seed=9),
         changed(atari=AtariSettings(stack=4, sticky=0.25, life_loss=True), runtime=RuntimeConfig(deterministic=True)),
-        *(preset.config for preset in PRESETS.values()),
+        *(preset.config for preset in (PRESETS.get(name) for name in PRESETS.names())),
     ],
 )
 def test_a_config_survives_its_file(config: Config) -> None:
@@ -69,7 +71,6 @@ def test_steps_per_dispatch_and_the_total() -> None:
     )
     assert config.steps_per_rollout == 30
     assert config.steps_per_dispatch == 120
-    assert config.updates_per_rollout == 3
     assert config.total_steps == 1080
     assert dataclasses.replace(config, steps=1080).total_steps == 1080
     assert dataclasses.replace(config, steps=1).total_steps == 120
@@ -86,7 +87,8 @@ def test_steps_per_dispatch_and_the_total() -> None:
     ],
 )
 def test_clipping_is_the_papers_choice_unless_set(method: str, setting: bool | None, expected: bool) -> None:
-    assert changed(method=method, curiosity=CuriosityConfig(prioritize=setting)).prioritize is expected
+    config = changed(method=method, curiosity=CuriosityConfig(prioritize=setting))
+    assert prioritizes(config) is expected
 
 
 @pytest.mark.parametrize(
@@ -131,10 +133,10 @@ def test_runs_are_named_after_what_they_are(changes: dict[str, Any], expected: s
         (changed(curiosity=CuriosityConfig(loss_weight=float("inf"))), ["curiosity.loss_weight is inf", "finite"]),
         (changed(curiosity=CuriosityConfig(normalizer_decay=1.0)), ["curiosity.normalizer_decay is 1.0", "below 1"]),
         (changed(curiosity=CuriosityConfig(embedding_size=0)), ["curiosity.embedding_size is 0", "positive"]),
-        (changed(agent=AgentConfig(top_fraction=0.0)), ["agent.top_fraction is 0", "above 0, up to 1"]),
-        (changed(agent=AgentConfig(top_fraction=1.1)), ["agent.top_fraction is 1.1", "between 0 and 1"]),
+        (changed(vmpo=VMPOConfig(top_fraction=0.0)), ["vmpo.top_fraction is 0", "above 0 and at most 1"]),
+        (changed(vmpo=VMPOConfig(top_fraction=1.1)), ["vmpo.top_fraction is 1.1", "at most 1"]),
         (changed(agent=AgentConfig(gamma=1.0)), ["agent.gamma is 1.0", "below 1"]),
-        (changed(agent=AgentConfig(temperature=0.0)), ["agent.temperature is 0.0", "positive"]),
+        (changed(vmpo=VMPOConfig(temperature=0.0)), ["vmpo.temperature is 0.0", "positive"]),
         (changed(optimizer=OptimizerConfig(learning_rate=-1e-3)), ["optimizer.learning_rate is -0.001", "positive"]),
         (changed(optimizer=OptimizerConfig(dual_learning_rate=-1.0)), ["dual_learning_rate is -1.0", "negative"]),
         (changed(optimizer=OptimizerConfig(b2=1.0)), ["optimizer.b2 is 1.0", "below 1"]),
@@ -162,7 +164,7 @@ def test_runs_are_named_after_what_they_are(changes: dict[str, Any], expected: s
 )
 def test_wrong_values_are_named_with_what_is_right(config: Config, parts: list[str]) -> None:
     with pytest.raises(UserError) as caught:
-        config.validate()
+        checked(config)
     message = str(caught.value)
     assert "\n" not in message
     for part in parts:
@@ -175,7 +177,7 @@ def test_wrong_values_are_named_with_what_is_right(config: Config, parts: list[s
         Config(),
         changed(curiosity=CuriosityConfig(horizon=32, target_decay=1.0, mixing=0.0)),
         changed(method="none", regime="extrinsic"),
-        changed(agent=AgentConfig(top_fraction=1.0, gamma=0.0)),
+        changed(agent=AgentConfig(gamma=0.0), vmpo=VMPOConfig(top_fraction=1.0)),
         changed(optimizer=OptimizerConfig(dual_learning_rate=0.0)),
         changed(runtime=RuntimeConfig(num_envs=8, batch_size=8)),
         changed(env="rooms-3,rooms-4"),
@@ -185,15 +187,15 @@ def test_wrong_values_are_named_with_what_is_right(config: Config, parts: list[s
     ],
 )
 def test_values_at_the_edge_are_fine(config: Config) -> None:
-    assert config.validate() is config
+    assert checked(config) is config
 
 
 # Presets and ablations
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", PRESETS.names())
 def test_presets_are_valid_and_know_their_name(preset: str) -> None:
-    assert make_config(preset).validate().preset == preset
+    assert checked(make_config(preset)).preset == preset
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ def test_an_ablation_changes_one_thing(ablation: str, method: str, changes: dict
     plain, ablated = make_config(method=method), make_config(ablation=ablation, method=method)
     curiosity = dataclasses.replace(plain.curiosity, **changes)
     assert ablated == dataclasses.replace(plain, ablation=ablation, curiosity=curiosity)
-    assert ablated.validate().prioritize is changes.get("prioritize", method == "byol-explore")
+    assert prioritizes(checked(ablated)) is changes.get("prioritize", method == "byol-explore")
 
 
 def test_all_ablations_are_tested_here() -> None:
@@ -253,19 +255,19 @@ def test_an_ablation_that_changes_nothing_is_refused(ablation: str, method: str)
     by_hand = dataclasses.replace(make_config(), method=method, ablation=ablation)
     by_hand = ABLATIONS[ablation].apply(by_hand)
     if ablation in REAL[method]:
-        assert make_config(ablation=ablation, method=method).validate() == by_hand.validate()
+        assert checked(make_config(ablation=ablation, method=method)) == checked(by_hand)
         return
     with pytest.raises(UserError, match=f"ablation '{ablation}' changes nothing in method '{method}'"):
         make_config(ablation=ablation, method=method)
     with pytest.raises(UserError, match=f"ablation '{ablation}' changes nothing in method '{method}'"):
-        by_hand.validate()
+        checked(by_hand)
 
 
 def test_what_an_ablation_changes_depends_on_preset_and_regime() -> None:
     """The large agent already looks one step ahead, and a reward that nobody gets need not be clipped."""
     with pytest.raises(UserError, match=r"'horizon-1' changes nothing in .* \(preset 'atari-big'"):
         make_config("atari-big", "horizon-1")
-    assert make_config("atari-big", "no-clipping").validate()
+    assert checked(make_config("atari-big", "no-clipping"))
     without = dataclasses.replace(make_config(ablation="no-clipping"), regime="extrinsic")
     with pytest.raises(UserError, match=r"'no-clipping' changes nothing in .* regime 'extrinsic'\); choose"):
-        without.validate()
+        checked(without)

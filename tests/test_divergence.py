@@ -11,7 +11,6 @@ from byol_explore.envs.probes import PROBES
 from byol_explore.envs.registry import make_envs
 from byol_explore.errors import DivergenceError
 from byol_explore.evaluation.episodes import evaluate
-from byol_explore.learner import FINITE_ORDER
 from byol_explore.locking import DirectoryLock
 from byol_explore.metrics import read_metrics
 from byol_explore.training import Run, first_not_finite, make_runtime
@@ -25,9 +24,9 @@ def test_divergence_is_named_and_the_last_good_checkpoint_kept(tmp_path: Path, m
     directory, config = tmp_path / "run", overflowing()
     with pytest.raises(DivergenceError) as caught:
         run(config, directory)
-    message = str(caught.value)
+    message, names = str(caught.value), shared_runtime(config).learner.finite_names
     assert "became NaN or infinite first" in message
-    assert any(f"the {quantity} became" in message for quantity in FINITE_ORDER)
+    assert any(f"the {quantity} became" in message for quantity in names)
     assert "at learner step 13:" in message  # of two per rollout
     assert f"the last good checkpoint is of step {3 * DISPATCH}" in message
     assert caught.value.exit_code == 3

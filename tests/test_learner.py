@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import references
 from builders import (
     BATCH,
+    TIME,
     assert_trees_close,
     jit,
     largest,
@@ -24,10 +25,13 @@ from builders import (
     shaken,
     small_config,
     unroll,
+    update_of,
 )
 from byol_explore.agent import perceive
+from byol_explore.algorithms.judging import Judgement
 from byol_explore.config import AgentConfig, Config, OptimizerConfig
-from byol_explore.learner import FINITE_ORDER, Learner, LearnerState, world_encoder
+from byol_explore.curiosity.reward import make_rewards
+from byol_explore.learner import Batch, Learner, LearnerState, _health, curious_encoder
 from byol_explore.networks.assembly import Actor
 from byol_explore.ops import popart
 from byol_explore.types import Array, Policy, TimeStep, Trajectory
@@ -49,13 +53,15 @@ def setup(config: Config, action: str = "discrete", tasks: int = 1) -> tuple[Lea
 @functools.cache
 def default() -> tuple[Learner, LearnerState, Trajectory, Any]:
     learner, state, trajectory = setup(with_settings(small_config()))
-    return learner, state, trajectory, jit(learner.update)
+    return learner, state, trajectory, update_of(learner)
 
 
 @functools.cache
 def update_with_stored_policy() -> Any:
     learner = default()[0]
-    return jit(Learner(learner.config, learner.spec, 1, stored_is_target=True).update)
+    learner = Learner(learner.config, learner.spec, 1, in_turn=True)
+    assert learner.stored_is_target
+    return update_of(learner)
 
 
 def values(learner: Learner, state: LearnerState, belief: Array) -> np.ndarray:
@@ -67,7 +73,7 @@ def values(learner: Learner, state: LearnerState, belief: Array) -> np.ndarray:
 
 def test_popart_preserves_values_while_its_statistics_move() -> None:
     learner, state, trajectory = setup(with_settings(small_config(), learning_rate=1e-12))
-    after, _ = jit(learner.update)(state, trajectory)
+    after, _ = update_of(learner)(state, trajectory)
     belief = jax.random.normal(jax.random.key(2), (5, learner.config.network.belief_size))
     assert abs(float(after.statistics.popart.mean[0] - state.statistics.popart.mean[0])) > 1e-3
     np.testing.assert_allclose(values(learner, after, belief), values(learner, state, belief), rtol=1e-4, atol=1e-5)
@@ -78,28 +84,34 @@ def test_value_gradient_is_that_of_the_rescaled_head_on_freshly_normalised_targe
     learner, state, trajectory, _ = default()
     agent = learner.config.agent
 
-    def straight(head: Any, view: Any, reward: Array) -> Array:
-        return learner._value_loss(head, view, reward, state.statistics, trajectory)[0]
-
     view = state.online.actor.representation.unroll(trajectory, trajectory.memory.core)
-    reward = trajectory.reward
-    gradient, belief_gradient = jax.grad(straight, (0, 1))(state.online.value, view, reward)
+    valid, task, old = trajectory.valid, trajectory.task, state.statistics.popart
+    uncertainty = jnp.abs(trajectory.reward)
 
-    _, advantage, statistics, _ = learner._value_loss(state.online.value, view, reward, state.statistics, trajectory)
-    old = state.statistics.popart
-    layer = learner._rescale(state.online.value.layers[-1], old, statistics.popart)
+    def judgement(head: Any, belief: Array) -> Judgement:
+        return learner.judge(state.statistics, head.layers[-1], head.hidden(belief), uncertainty, trajectory)
+
+    judged = judgement(state.online.value, view.belief)
+    new, targets = judged.statistics.popart, judged.judged.value_target
+
+    def straight(head: Any, belief: Array) -> Array:
+        hidden = head.hidden(belief)[:-1]
+        return learner.critic.loss(head.layers[-1], old, new, hidden, task[:-1], targets, valid)
+
+    gradient, belief_gradient = jax.grad(straight, (0, 1))(state.online.value, view.belief)
     value = popart.scale(old, agent.popart_min_scale) * state.online.value(view.belief) + old.mean
-    targets = value[:-1, :, 0] + advantage
+    np.testing.assert_allclose(value[:-1, :, 0] + judged.judged.advantage, targets, rtol=1e-5, atol=1e-6)
+    layer = learner.critic.rescaled(state.online.value.layers[-1], old, new)
     head = eqx.tree_at(lambda h: h.layers[-1], state.online.value, layer)
 
     def slow(head: Any, belief: Array) -> Array:
-        scale = popart.scale(statistics.popart, agent.popart_min_scale)
-        error = head(belief)[:-1, :, 0] - (targets - statistics.popart.mean) / scale
+        scale = popart.scale(new, agent.popart_min_scale)
+        error = head(belief)[:-1, :, 0] - (targets - new.mean) / scale
         return jnp.sum(jnp.where(trajectory.valid, error**2, 0.0)) / jnp.sum(trajectory.valid)
 
     expected, expected_belief = jax.grad(slow, (0, 1))(head, view.belief)
     assert_trees_close(gradient, expected, rtol=1e-4)
-    np.testing.assert_allclose(belief_gradient.belief, expected_belief, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(belief_gradient, expected_belief, rtol=1e-4, atol=1e-6)
 
 
 def test_dummy_transitions_leave_no_trace_in_the_update() -> None:
@@ -158,13 +170,13 @@ def test_the_kl_is_to_the_target_policy_and_not_to_the_older_one_that_acted(own_
     """
     learner, state, trajectory = setup(with_settings(small_config(share=not own_world)), "hybrid")
     state = state._replace(acting=shaken(state.acting, seed=5))
-    after, (metrics, *_) = jit(learner.update)(state, trajectory)
+    after, (metrics, *_) = update_of(learner)(state, trajectory)
     pairs = [slow_target_policies(actor, trajectory) for actor in (state.acting, state.online.actor)]
     valid = np.argwhere(np.asarray(trajectory.valid))
     expected = np.mean([slow_kls(pairs[0][t], pairs[1][t], env) for t, env in valid], axis=0)
     assert expected.min() > 1e-3
     np.testing.assert_allclose(metrics["kl"], expected.sum(), rtol=1e-4)
-    agent, moment = learner.config.agent, after.dual_optimizer[0].mu
+    agent, moment = learner.config.vmpo, after.dual_optimizer[0].mu
     epsilons = [agent.kl_categorical_epsilon] * 2 + [agent.kl_covariance_epsilon] * 2 + [agent.kl_mean_epsilon] * 2
     actual = np.concatenate([moment.categorical, moment.covariance, moment.mean])
     np.testing.assert_allclose(actual, 0.1 * (np.asarray(epsilons) - expected), rtol=1e-3, atol=1e-6)
@@ -195,17 +207,19 @@ def test_ema_target_moves_towards_the_online_encoder_after_the_step() -> None:
     after, _ = update(state, trajectory)
     decay = learner.config.curiosity.target_decay
     expected = jax.tree.map(
-        lambda old, new: decay * old + (1 - decay) * new, state.target, world_encoder(after.online.actor)
+        lambda old, new: decay * old + (1 - decay) * new, state.curiosity, curious_encoder(after.online.actor)
     )
-    assert_trees_close(after.target, expected, atol=1e-6)
-    assert largest(jax.tree.map(jnp.subtract, after.target, state.target)) > 0
+    assert_trees_close(after.curiosity, expected, atol=1e-6)
+    assert largest(jax.tree.map(jnp.subtract, after.curiosity, state.curiosity)) > 0
 
 
 def test_gradient_clipping_is_of_the_global_norm_and_not_element_wise() -> None:
     """Adam's first moment is (1 - b1) times the clipped gradient: one factor for all parameters."""
     learner, state, trajectory = setup(with_settings(small_config(), max_gradient_norm=0.01))
-    after, (metrics, *_) = jit(learner.update)(state, trajectory)
-    gradient, _ = jit(lambda s, t: jax.grad(learner._loss, has_aux=True)(s.online, s.duals, s, t))(state, trajectory)
+    after, (metrics, *_) = update_of(learner)(state, trajectory)
+    gradient, _ = jit(lambda s, t: jax.grad(learner._loss, has_aux=True)(s.online, s.duals, s, Batch(t)))(
+        state, trajectory
+    )
     norm = float(optax.tree.norm(gradient))
     assert norm > 0.01
     moment = after.optimizer[1][0].mu
@@ -221,18 +235,20 @@ def test_regimes(regime: str, extrinsic: float, intrinsic: float) -> None:
     config = dataclasses.replace(small_config(mixing=0.25), regime=regime)
     learner, state, trajectory = setup(config)
     uncertainty = jnp.abs(jax.random.normal(jax.random.key(0), trajectory.reward.shape)) + 1.0
-    reward, _, _, _ = learner._reward(state.statistics, uncertainty, trajectory)
+    statistics, settings = state.statistics.reward, learner.judge.settings
+    task = trajectory.task[:-1]
+    _, rewards = make_rewards(statistics, uncertainty, trajectory.reward, task, trajectory.valid, settings)
     valid = np.asarray(trajectory.valid)
     r_e = np.asarray(trajectory.reward) / np.sqrt(np.mean(np.asarray(trajectory.reward)[valid] ** 2))
     scaled = np.asarray(uncertainty) / np.sqrt(np.var(np.asarray(uncertainty)[valid]) + 1e-8)
     r_i = np.maximum(scaled - scaled[valid].mean(), 0.0)
-    expected = (1 - config.agent.gamma) * (extrinsic * r_e + intrinsic * r_i)
-    np.testing.assert_allclose(np.asarray(reward)[valid], expected[valid], rtol=1e-4, atol=1e-6)
+    expected = extrinsic * r_e + intrinsic * r_i
+    np.testing.assert_allclose(np.asarray(rewards.total)[valid], expected[valid], rtol=1e-4, atol=1e-6)
 
 
 def test_no_curiosity_is_pure_reinforcement_learning() -> None:
     learner, state, trajectory = setup(small_config("none"))
-    _, (metrics, finite, _) = jit(learner.update)(state, trajectory)
+    _, (metrics, finite, _) = update_of(learner)(state, trajectory)
     assert metrics["intrinsic_reward"] == 0.0
     assert metrics["loss_curiosity"] == 0.0
     assert bool(jnp.all(finite))
@@ -241,7 +257,7 @@ def test_no_curiosity_is_pure_reinforcement_learning() -> None:
 @pytest.mark.parametrize("action", ["continuous", "hybrid"])
 def test_every_dual_of_every_action_part_is_trained(action: str) -> None:
     learner, state, trajectory = setup(with_settings(small_config()), action)
-    after, (_, finite, _) = jit(learner.update)(state, trajectory)
+    after, (_, finite, _) = update_of(learner)(state, trajectory)
     assert bool(jnp.all(finite))
     for name, before in state.duals._asdict().items():
         assert np.all(np.asarray(getattr(after.duals, name)) != np.asarray(before)), name
@@ -250,13 +266,14 @@ def test_every_dual_of_every_action_part_is_trained(action: str) -> None:
 def test_statistics_are_kept_per_task() -> None:
     learner, state, trajectory = setup(with_settings(small_config()), tasks=2)
     trajectory = trajectory._replace(
-        task=jnp.asarray([0, 1, 0], jnp.int32), reward=trajectory.reward * jnp.asarray([1.0, 50.0, 1.0])
+        task=jnp.tile(jnp.asarray([0, 1, 0], jnp.int32), (TIME, 1)),
+        reward=trajectory.reward * jnp.asarray([1.0, 50.0, 1.0]),
     )
-    after, _ = jit(learner.update)(state, trajectory)
-    scale = np.asarray(after.statistics.extrinsic.mean_square)
+    after, _ = update_of(learner)(state, trajectory)
+    scale = np.asarray(after.statistics.reward.extrinsic.mean_square)
     assert scale[1] > 100 * scale[0]
-    only_first = trajectory._replace(task=jnp.zeros((BATCH,), jnp.int32))
-    again, _ = jit(learner.update)(after, only_first)
+    only_first = trajectory._replace(task=jnp.zeros((TIME, BATCH), jnp.int32))
+    again, _ = update_of(learner)(after, only_first)
     assert again.statistics.popart.mean[1] == after.statistics.popart.mean[1]
     assert again.statistics.popart.mean[0] != after.statistics.popart.mean[0]
 
@@ -272,16 +289,15 @@ def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None
     halves = [make_trajectory(spec, state.acting, seed) for seed in (3, 4)]
     # All of the best advantages lie in the first half: a top half per device would pick others.
     halves[0] = halves[0]._replace(reward=halves[0].reward + 10.0)
-    timed = [half._replace(task=None, memory=None) for half in halves]
+    timed = [half._replace(memory=None) for half in halves]
     batch = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *timed)._replace(
-        task=jnp.zeros((2 * BATCH,), jnp.int32),
-        memory=jax.tree.map(lambda *x: jnp.concatenate(x), *[half.memory for half in halves]),
+        memory=jax.tree.map(lambda *x: jnp.concatenate(x), *[half.memory for half in halves])
     )
     mesh = Mesh(np.asarray(jax.devices()[:2]), ("devices",))
     shares = [NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((None, "devices"), ("devices",), ())]
-    spread = jax.device_put(batch, Trajectory(*shares[:1] * 6, task=shares[1], memory=shares[1]))  # pyright: ignore[reportArgumentType]
-    expected, expected_output = jit(learner.update)(state, batch)
-    actual, output = jit(learner.update)(jax.device_put(state, shares[2]), spread)
+    spread = jax.device_put(batch, Trajectory(*shares[:1] * 7, memory=shares[1]))  # pyright: ignore[reportArgumentType]
+    expected, expected_output = update_of(learner)(state, batch)
+    actual, output = update_of(learner)(jax.device_put(state, shares[2]), spread)
     assert_trees_close(output.metrics, expected_output.metrics, rtol=1e-4, atol=1e-5)
     assert expected_output.metrics["kl"] > 0.01
     assert_trees_close(actual.dual_optimizer, expected.dual_optimizer, rtol=1e-4, atol=1e-6)
@@ -298,16 +314,16 @@ def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None
     (lambda s: s.duals.temperature, "policy loss"),
 ])  # fmt: skip
 def test_the_first_quantity_that_is_not_finite_is_named(where: Any, name: str) -> None:
-    _, state, trajectory, update = default()
+    learner, state, trajectory, update = default()
     state = eqx.tree_at(where, state, replace_fn=lambda x: jnp.full_like(x, jnp.nan))
     _, (_, finite, _) = update(state, trajectory)
-    assert FINITE_ORDER[int(np.flatnonzero(~np.asarray(finite))[0])] == name
+    assert learner.finite_names[int(np.flatnonzero(~np.asarray(finite))[0])] == name
 
 
 @pytest.mark.parametrize("method", ["byol-explore", "none"])
 def test_the_reward_of_a_batch_can_be_asked_for_without_learning_from_it(method: str) -> None:
     learner, state, trajectory = setup(small_config(method, prioritize=False))
-    _, output = jit(learner.update)(state, trajectory)
+    _, output = update_of(learner)(state, trajectory)
     reward = np.asarray(jit(learner.intrinsic_reward)(state, trajectory))
     np.testing.assert_allclose(reward, output.intrinsic_reward, rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(reward > 0, np.asarray(trajectory.valid) & (method != "none"))
@@ -315,7 +331,7 @@ def test_the_reward_of_a_batch_can_be_asked_for_without_learning_from_it(method:
 
 def test_embeddings_spread_and_the_targets_distance_are_those_of_the_networks() -> None:
     _, state, trajectory, update = default()
-    state = state._replace(target=jax.tree.map(lambda x: 1.5 * x, state.target))  # half of it away
+    state = state._replace(curiosity=jax.tree.map(lambda x: 1.5 * x, state.curiosity))  # half of it away
     metrics = update(state, trajectory)[1].metrics
     np.testing.assert_allclose(metrics["target_distance"], 0.5, rtol=1e-5)
     embedding = np.asarray(unroll(state.online.actor.representation, trajectory).embedding, np.float64)
@@ -328,20 +344,24 @@ def test_embeddings_spread_and_the_targets_distance_are_those_of_the_networks() 
 def test_a_mean_image_that_nothing_trains_does_not_hide_the_targets_distance() -> None:
     learner = Learner(small_config(), make_spec("image"), 1)
     state = make(learner.init)
-    away = jax.tree.map(lambda x: 1.5 * x, world_encoder(state.online.actor))
+    away = jax.tree.map(lambda x: 1.5 * x, curious_encoder(state.online.actor))
     bright = jnp.full_like(away.center.mean, 100.0)
     state = eqx.tree_at(lambda s: s.online.actor.representation.encoder.center.mean, state, bright)
-    state = state._replace(target=eqx.tree_at(lambda encoder: encoder.center.mean, away, bright))
-    distance = learner._health(state, jnp.ones((2, 1, 8)))["target_distance"]
+    state = state._replace(curiosity=eqx.tree_at(lambda encoder: encoder.center.mean, away, bright))
+    distance = _health(state, jnp.ones((2, 1, 8)))["target_distance"]
     np.testing.assert_allclose(distance, 0.5, rtol=1e-5)
 
 
 def test_what_is_paid_is_counted_and_told_task_by_task_on_its_scale() -> None:
     config = with_settings(small_config(), agent=dataclasses.replace(AGENT, intrinsic_scale_step=0.01))
     learner, state, trajectory = setup(config, tasks=2)
-    trajectory = trajectory._replace(task=jnp.asarray([0, 1, 1], jnp.int32))
-    state, output = jit(learner.update)(state, trajectory)
-    valid, reward, task = np.asarray(trajectory.valid), np.asarray(output.intrinsic_reward), np.asarray(trajectory.task)
+    trajectory = trajectory._replace(task=jnp.tile(jnp.asarray([0, 1, 1], jnp.int32), (TIME, 1)))
+    state, output = update_of(learner)(state, trajectory)
+    valid, reward, task = (
+        np.asarray(trajectory.valid),
+        np.asarray(output.intrinsic_reward),
+        np.asarray(trajectory.task)[0],
+    )
     np.testing.assert_allclose(output.metrics["paid_share"], np.mean(reward[valid] > 0), rtol=1e-6)
     for index in range(2):
         paid = reward[:, task == index][valid[:, task == index]]

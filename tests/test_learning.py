@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from byol_explore.config import AgentConfig, Config, CuriosityConfig, NetworkConfig, OptimizerConfig, RuntimeConfig
+from byol_explore.config import (
+    AgentConfig,
+    Config,
+    CuriosityConfig,
+    NetworkConfig,
+    OptimizerConfig,
+    RuntimeConfig,
+    VMPOConfig,
+)
 from byol_explore.training import Summary, train
 
 NETWORK = NetworkConfig(
@@ -18,15 +26,16 @@ GAMMA = 0.9
 
 
 def run(directory: Path, env: str, steps: int, method: str = "none", **changes: Any) -> Summary:
-    agent = AgentConfig(gamma=GAMMA, temperature=0.1, kl_mean=0.1, kl_mean_epsilon=0.01, kl_covariance=0.1,
-                        kl_covariance_epsilon=0.001, popart_step=0.03)  # fmt: skip
+    vmpo = VMPOConfig(temperature=0.1, kl_mean=0.1, kl_mean_epsilon=0.01, kl_covariance=0.1,
+                      kl_covariance_epsilon=0.001)  # fmt: skip
     config = Config(
         env=f"probe:{env}",
         method=method,
         steps=steps,
         network=NETWORK,
         curiosity=CuriosityConfig(horizon=3, mixing=0.05),
-        agent=agent,
+        agent=AgentConfig(gamma=GAMMA, popart_step=0.03),
+        vmpo=vmpo,
         optimizer=OptimizerConfig(learning_rate=2e-3),
         runtime=RuntimeConfig(num_envs=32, batch_size=8, sequence_length=17, rollouts_per_dispatch=8, devices=1),
     )

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from byol_explore.commands.train import parse_train
-from byol_explore.config import AgentConfig, Config, RuntimeConfig
+from byol_explore.config import Config, RuntimeConfig, VMPOConfig
+from byol_explore.curiosity.methods import prioritizes
 from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.networks.assembly import ENCODERS
 from byol_explore.networks.cores import CORES
@@ -36,16 +37,18 @@ def test_the_curiosity_of_the_papers_atari_agent(atari: Config) -> None:
     expected = {"horizon": 8, "target_decay": 0.99, "mixing": 0.1, "loss_weight": 5.0, "normalizer_decay": 0.99}
     assert values(atari.curiosity, *expected) == expected
     assert atari.curiosity.share
-    assert atari.prioritize
+    assert prioritizes(atari)
 
 
 def test_the_learner_of_the_papers_atari_agent(atari: Config) -> None:
     expected = {
-        "gamma": 0.999, "temperature": 0.5, "temperature_epsilon": 0.01, "kl_categorical": 0.5,
-        "kl_categorical_epsilon": 0.005, "value_weight": 0.5, "entropy_weight": 0.001, "popart_step": 0.01,
+        "temperature": 0.5, "temperature_epsilon": 0.01, "kl_categorical": 0.5, "kl_categorical_epsilon": 0.005,
         "top_fraction": 0.5, "target_period": 10,
     }  # fmt: skip
-    assert values(atari.agent, *expected) == expected
+    assert values(atari.vmpo, *expected) == expected
+    shared = {"gamma": 0.999, "value_weight": 0.5, "entropy_weight": 0.001, "popart_step": 0.01}
+    assert values(atari.agent, *shared) == shared
+    assert atari.algorithm == "v-mpo"
     assert values(atari.optimizer, "learning_rate", "b1") == {"learning_rate": 1e-4, "b1": 0.9}
     assert values(atari.runtime, "batch_size", "sequence_length") == {"batch_size": 32, "sequence_length": 64}
 
@@ -92,12 +95,12 @@ def test_the_small_agent_is_small(atari: Config) -> None:
     assert small.steps_per_dispatch < 10_000
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", PRESETS.names())
 def test_a_preset_names_what_exists_and_says_what_it_is(preset: str) -> None:
     config = make_config(preset)
     assert config.network.encoder in ENCODERS
     assert config.network.core in CORES
-    assert PRESETS[preset].description
+    assert PRESETS.get(preset).description
     assert config.log.log_every <= config.log.checkpoint_every <= config.steps
     assert config.log.log_every >= config.steps_per_dispatch
 
@@ -106,5 +109,5 @@ def test_the_grid_preset_is_the_default_with_less_curiosity_and_a_quicker_policy
     grid = make_config()
     assert grid.preset == "grid"
     assert (grid.curiosity.mixing, grid.stop_at_success) == (0.05, 0.95)
-    assert (grid.agent, grid.runtime) == (AgentConfig(temperature_epsilon=0.5), RuntimeConfig())
+    assert (grid.vmpo, grid.runtime) == (VMPOConfig(temperature_epsilon=0.5), RuntimeConfig())
     assert grid.optimizer.learning_rate == 2e-3

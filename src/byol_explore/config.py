@@ -3,19 +3,14 @@
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from byol_explore.envs.atari_settings import RULES, AtariSettings
+from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.errors import UserError, unknown
+from byol_explore.registries import ALGORITHMS, METHODS
+from byol_explore.rules import AtLeastTwo, BelowOne, Finite, Fraction, NotNegative, OneOf, Positive, Share, Sizes, check
 
-METHODS = ("byol-explore", "rnd", "icm", "none")
 REGIMES = ("mixed", "intrinsic", "extrinsic")
-READ_BY = {
-    "byol-explore": ("horizon", "target_decay", "share", "prioritize"),
-    "rnd": ("prioritize",),
-    "icm": ("share", "prioritize"),
-    "none": (),
-}  # the settings of curiosity that ablations change, as far as a method looks at them
 MAX_SIZE = 1_000_000
 
 
@@ -25,28 +20,28 @@ class NetworkConfig:
 
     encoder: str = "auto"
     """Observation encoder: grid, vector, image (light), atari (the paper's), hard-eight, dict; auto is what fits."""
-    encoder_hidden: tuple[int, ...] = (128,)
+    encoder_hidden: Sizes = (128,)
     """Hidden layers of the grid and vector encoders, and of the vectors in a dict."""
     center: bool = True
     """Start with biases (for images also a mean image) that make every layer of an encoder zero on average over the
     observations of some random steps. Without it embeddings start nearly parallel, and may collapse into one point."""
-    cell_size: int = 8
+    cell_size: Positive[int] = 8
     """Numbers per cell that the grid encoder looks up."""
-    embedding_size: int = 64
+    embedding_size: Positive[int] = 64
     """N, the size of f(o)."""
     core: str = "gru"
     """Recurrent core: gru or lstm."""
-    belief_size: int = 64
+    belief_size: Positive[int] = 64
     """M, the size of b."""
-    policy_hidden: tuple[int, ...] = (128,)
+    policy_hidden: Sizes = (128,)
     """Hidden layers of the policy head."""
-    value_hidden: tuple[int, ...] = (128,)
+    value_hidden: Sizes = (128,)
     """Hidden layers of the value head."""
-    predictor_hidden: tuple[int, ...] = (128,)
+    predictor_hidden: Sizes = (128,)
     """Hidden layers of the curiosity's predictor."""
-    action_size: int = 32
+    action_size: Positive[int] = 32
     """Size of an action's embedding."""
-    action_bins: int = 9
+    action_bins: Positive[int] = 9
     """Bins per continuous action dimension where an action is an input."""
 
 
@@ -54,82 +49,102 @@ class NetworkConfig:
 class CuriosityConfig:
     """The world model, its uncertainty and the reward made from it."""
 
-    horizon: int = 5
+    horizon: Positive[int] = 5
     """K, how many steps ahead the world model predicts."""
-    target_decay: float = 0.99
+    target_decay: Fraction[float] = 0.99
     """alpha of the target network's moving average; 1 is the fixed-targets ablation."""
     share: bool = True
     """Whether curiosity and policy share encoder and closed-loop core."""
     prioritize: bool | None = None
     """Clip rewards below their running mean; None is the paper's choice: byol-explore yes, rnd and icm no."""
-    mixing: float = 0.1
+    mixing: NotNegative[float] = 0.1
     """lambda, the weight of the intrinsic reward in the mixed regime."""
-    loss_weight: float = 1.0
+    loss_weight: NotNegative[float] = 1.0
     """Weight of the curiosity's loss beside the agent's."""
-    normalizer_decay: float = 0.99
+    normalizer_decay: BelowOne[float] = 0.99
     """Decay of the intrinsic reward's running statistics."""
     normalize_per_task: bool = True
     """Whether every task has statistics of its own there, so that one with small errors is paid too; else all share."""
-    embedding_size: int | None = None
+    embedding_size: Positive[int | None] = None
     """Width of an encoder of the curiosity's own (rnd, or without sharing); None is the policy's width."""
 
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """The reinforcement learner: V-MPO, V-trace, PopArt."""
+    """What every algorithm shares: discount, value head and the scales of rewards."""
 
-    gamma: float = 0.99
+    gamma: BelowOne[float] = 0.99
     """Discount factor."""
-    top_fraction: float = 0.5
-    """Share of the samples, best advantages first, that the policy learns from."""
-    target_period: int = 10
-    """Learner steps between refreshes of the target policy, which acts."""
-    temperature: float = 0.1
-    """eta, V-MPO's temperature at the start."""
-    temperature_epsilon: float = 0.1
-    """eps_eta, its constraint."""
-    kl_categorical: float = 0.1
-    """alpha of discrete actions at the start."""
-    kl_categorical_epsilon: float = 0.01
-    """Its KL constraint."""
-    kl_mean: float = 1.0
-    """alpha of Gaussian means at the start."""
-    kl_mean_epsilon: float = 0.001
-    """Its KL constraint, per dimension."""
-    kl_covariance: float = 1.0
-    """alpha of Gaussian variances at the start."""
-    kl_covariance_epsilon: float = 0.0001
-    """Its KL constraint, per dimension."""
-    value_weight: float = 0.5
+    value_weight: NotNegative[float] = 0.5
     """Weight of the value loss."""
-    entropy_weight: float = 0.0
+    entropy_weight: NotNegative[float] = 0.0
     """Weight of the entropy bonus."""
-    popart_step: float = 0.01
+    popart_step: Fraction[float] = 0.01
     """Step size of PopArt's statistics."""
-    popart_min_scale: float = 1e-4
+    popart_min_scale: Positive[float] = 1e-4
     """Smallest standard deviation that PopArt divides by."""
-    extrinsic_scale_step: float = 0.01
+    extrinsic_scale_step: Fraction[float] = 0.01
     """Step size of the extrinsic reward's running root mean square."""
-    intrinsic_scale_step: float | None = None
-    """The same for the intrinsic reward after its normaliser, of each task; 0 leaves it as it is. None is the paper's
+    intrinsic_scale_step: Fraction[float | None] = None
+    """The same for the intrinsic reward after its normalizer, of each task; 0 leaves it as it is. None is the paper's
     choice: 0.01 for several tasks, of which those with small errors would be paid nothing, and 0 for one."""
-    min_reward_scale: float = 1e-2
+    min_reward_scale: Positive[float] = 1e-2
     """Smallest reward scale that is divided by."""
+
+
+@dataclass(frozen=True)
+class VMPOConfig:
+    """V-MPO, the paper's algorithm; with --algorithm v-mpo."""
+
+    top_fraction: Share[float] = 0.5
+    """Share of the samples, best advantages first, that the policy learns from."""
+    target_period: Positive[int] = 10
+    """Learner steps between refreshes of the target policy, which acts."""
+    temperature: Positive[float] = 0.1
+    """eta, the temperature at the start."""
+    temperature_epsilon: NotNegative[float] = 0.1
+    """eps_eta, its constraint."""
+    kl_categorical: NotNegative[float] = 0.1
+    """alpha of discrete actions at the start."""
+    kl_categorical_epsilon: NotNegative[float] = 0.01
+    """Its KL constraint."""
+    kl_mean: NotNegative[float] = 1.0
+    """alpha of Gaussian means at the start."""
+    kl_mean_epsilon: NotNegative[float] = 0.001
+    """Its KL constraint, per dimension."""
+    kl_covariance: NotNegative[float] = 1.0
+    """alpha of Gaussian variances at the start."""
+    kl_covariance_epsilon: NotNegative[float] = 0.0001
+    """Its KL constraint, per dimension."""
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Proximal policy optimisation; with --algorithm ppo."""
+
+    clip: Positive[float] = 0.2
+    """How far the ratio of new to old probabilities may move from 1 before an advantage stops counting."""
+    gae_lambda: Fraction[float] = 0.95
+    """lambda of generalised advantage estimation."""
+    epochs: Positive[int] = 4
+    """How often a rollout is learned from."""
+    normalize_advantage: bool = True
+    """Whether the advantages of a minibatch get mean 0 and deviation 1."""
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
     """Adam, for the networks and for the dual variables."""
 
-    learning_rate: float = 1e-3
+    learning_rate: Positive[float] = 1e-3
     """For the networks."""
-    dual_learning_rate: float = 1e-2
+    dual_learning_rate: NotNegative[float] = 1e-2
     """For V-MPO's temperature and KL multipliers."""
-    b1: float = 0.9
+    b1: BelowOne[float] = 0.9
     """Adam's first decay."""
-    b2: float = 0.999
+    b2: BelowOne[float] = 0.999
     """Adam's second decay."""
-    max_gradient_norm: float = 0.0
+    max_gradient_norm: NotNegative[float] = 0.0
     """Clip the global norm of the gradient; 0 never clips."""
 
 
@@ -137,21 +152,21 @@ class OptimizerConfig:
 class RuntimeConfig:
     """How acting and learning are laid out."""
 
-    num_envs: int = 160
+    num_envs: Positive[int] = 160
     """Environments stepped at once."""
-    batch_size: int = 16
+    batch_size: Positive[int] = 16
     """B, sequences per learner step; must divide num_envs."""
-    sequence_length: int = 33
+    sequence_length: AtLeastTwo[int] = 33
     """T, observations per sequence: T - 1 transitions."""
-    rollouts_per_dispatch: int = 5
+    rollouts_per_dispatch: Positive[int] = 5
     """Acting and learning rounds per call of the compiled program."""
-    devices: int = 0
+    devices: NotNegative[int] = 0
     """Devices to spread the batch over; 0 takes as many as share it evenly."""
-    actor_devices: int = 0
+    actor_devices: NotNegative[int] = 0
     """Devices that only act, for environments outside jit; with 0 the first learning device acts too."""
-    actors: int = 1
+    actors: Positive[int] = 1
     """Actor threads for environments outside jit, each with its share of them."""
-    queue_size: int = 1
+    queue_size: Positive[int] = 1
     """Rollouts that wait for the learner, per actor; a full queue holds its actor up. Bounds the policy's lag."""
     deterministic: bool = False
     """Act and learn in turn, so that runs with environments outside jit are repeatable."""
@@ -161,15 +176,15 @@ class RuntimeConfig:
 class LogConfig:
     """What a run writes, and when."""
 
-    log_every: int = 100_000
+    log_every: Positive[int] = 100_000
     """Environment steps between lines of metrics.jsonl."""
-    checkpoint_every: int = 500_000
+    checkpoint_every: Positive[int] = 500_000
     """Environment steps between checkpoints."""
-    evaluate_every: int = 0
+    evaluate_every: NotNegative[int] = 0
     """Environment steps between evaluations of the target policy on fresh episodes; 0 never evaluates."""
-    evaluate_episodes: int = 10
+    evaluate_episodes: Positive[int] = 10
     """Episodes of an evaluation, per task."""
-    window: int = 200
+    window: Positive[int] = 200
     """Episodes that success and return are averaged over, the last by the time they began."""
     tensorboard: bool = False
     """Also write TensorBoard events (extra: tensorboard)."""
@@ -186,23 +201,27 @@ class Config:
     env: str = "rooms-6"
     """Environment, or several with commas for one agent that learns them all; `byol-explore envs` lists them."""
     method: str = "byol-explore"
-    """Curiosity: byol-explore, rnd, icm or none (pure RL)."""
-    regime: str = "mixed"
+    """Curiosity: byol-explore, rnd, icm, none (pure RL), or your own by import path (package.module:Name)."""
+    algorithm: str = "v-mpo"
+    """What learns the policy from rewards: v-mpo, ppo, or your own by import path (package.module:Name)."""
+    regime: Annotated[str, OneOf(REGIMES)] = "mixed"
     """Reward: mixed (extrinsic + lambda intrinsic), intrinsic, or extrinsic."""
     ablation: str = "none"
     """Named change of the method: fixed-targets, horizon-1, no-clipping, no-sharing, prioritized, none."""
-    seed: int = 0
+    seed: NotNegative[int] = 0
     """Runs with the same seed on the same machine are equal bit for bit; outside jit if runtime.deterministic."""
-    steps: int = 6_000_000
+    steps: Positive[int] = 6_000_000
     """Environment steps to train for, over all environments."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     curiosity: CuriosityConfig = field(default_factory=CuriosityConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
+    vmpo: VMPOConfig = field(default_factory=VMPOConfig)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
-    stop_at_success: float = 0.0
+    stop_at_success: Fraction[float] = 0.0
     """End training as soon as this share of the last episodes of every task succeeds; 0 always trains all steps."""
-    success_above: float | None = None
+    success_above: Finite[float | None] = None
     """An episode with a return above this is a success, in every task. None leaves it to the environment: its own word
     (info is_success or success), else its threshold (Gymnasium's registered one, a human's score), if it has one."""
     log: LogConfig = field(default_factory=LogConfig)
@@ -226,52 +245,16 @@ class Config:
         return -(-self.steps // self.steps_per_dispatch) * self.steps_per_dispatch
 
     @property
-    def updates_per_rollout(self) -> int:
-        return self.runtime.num_envs // self.runtime.batch_size
-
-    @property
-    def prioritize(self) -> bool:
-        """Whether intrinsic rewards are clipped: as set, or as the paper has it for the method."""
-        setting = self.curiosity.prioritize
-        return self.method == "byol-explore" if setting is None else setting
-
-    @property
     def intrinsic_scale_step(self) -> float:
         """Step size of the intrinsic reward's scale: as set, or as the paper has it for one or several tasks."""
         setting = self.agent.intrinsic_scale_step
         return (0.01 if len(self.env_ids) > 1 else 0.0) if setting is None else setting
 
-    @property
-    def method_settings(self) -> dict[str, Any]:
-        """The settings that ablations change, with the values that the method works with; none that it ignores."""
-        values = {name: getattr(self.curiosity, name) for name in READ_BY[self.method]}
-        if self.regime == "extrinsic":
-            values.pop("prioritize", None)
-        return values | ({"prioritize": self.prioritize} if "prioritize" in values else {})
-
     def validate(self) -> "Config":
         """Itself, or a UserError that names the first wrong value and what is accepted."""
-        from byol_explore.presets import ABLATIONS, PRESETS, check_ablation
-
-        if self.preset not in PRESETS:
-            raise unknown("preset", self.preset, list(PRESETS))
-        if self.method not in METHODS:
-            raise unknown("method", self.method, list(METHODS))
-        if self.regime not in REGIMES:
-            raise unknown("regime", self.regime, list(REGIMES))
-        if self.ablation not in ABLATIONS:
-            raise unknown("ablation", self.ablation, list(ABLATIONS))
-        check_ablation(self)
-        if ABLATIONS[self.ablation].apply(self) != self:
-            raise UserError(
-                f"ablation {self.ablation!r} is named but its settings are not those of the configuration: "
-                "take it from make_config, and change nothing that it sets"
-            )
-        if self.atari.evaluation not in RULES:
-            raise unknown("atari.evaluation", self.atari.evaluation, list(RULES))
-        if self.method == "none" and self.regime == "intrinsic":
-            raise UserError("method 'none' has no intrinsic reward: choose another method or regime extrinsic")
-        _check_numbers(self)
+        check(self)
+        METHODS.check(self.method)
+        ALGORITHMS.check(self.algorithm)
         runtime, transitions = self.runtime, self.runtime.sequence_length - 1
         if self.curiosity.horizon > transitions:
             raise UserError(
@@ -307,44 +290,6 @@ class Config:
         return self
 
 
-_POSITIVE = {
-    "steps", "embedding_size", "belief_size", "cell_size", "action_size", "action_bins", "horizon", "target_period",
-    "temperature", "learning_rate", "num_envs", "batch_size", "rollouts_per_dispatch", "log_every",
-    "checkpoint_every", "window", "min_reward_scale", "popart_min_scale", "actors", "queue_size",
-    "action_repeat", "evaluate_episodes", "stack", "max_frames",
-}  # fmt: skip
-_FRACTIONS = {"target_decay", "top_fraction", "popart_step", "extrinsic_scale_step", "intrinsic_scale_step",
-              "stop_at_success", "sticky"}  # fmt: skip
-_ANY_SIGN = {"success_above"}
-_BELOW_ONE = {"gamma", "normalizer_decay", "b1", "b2"}  # 1 minus these is divided by, or multiplies every reward
-
-
-def _check_numbers(config: Any, prefix: str = "") -> None:
-    for item in dataclasses.fields(config):
-        value, name = getattr(config, item.name), prefix + item.name
-        if dataclasses.is_dataclass(value):
-            _check_numbers(value, name + ".")
-        elif isinstance(value, tuple):
-            if any(size < 1 for size in value):
-                raise UserError(f"{name} is {value}: sizes must be at least 1")
-        elif isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        elif value != value or value in (float("inf"), float("-inf")):
-            raise UserError(f"{name} is {value}: it must be finite")
-        elif item.name in _POSITIVE and value <= 0:
-            raise UserError(f"{name} is {value}: it must be positive")
-        elif item.name in _FRACTIONS and not 0 <= value <= 1:
-            raise UserError(f"{name} is {value}: it must lie between 0 and 1")
-        elif item.name in _BELOW_ONE and not 0 <= value < 1:
-            raise UserError(f"{name} is {value}: it must be at least 0 and below 1")
-        elif item.name == "sequence_length" and value < 2:
-            raise UserError(f"{name} is {value}: a sequence needs at least 2 observations")
-        elif value < 0 and item.name not in _ANY_SIGN:
-            raise UserError(f"{name} is {value}: it must not be negative")
-    if isinstance(config, AgentConfig) and config.top_fraction == 0:
-        raise UserError("agent.top_fraction is 0: nothing would be learned; choose a value above 0, up to 1")
-
-
 def to_dict(config: Any) -> dict[str, Any]:
     """As plain data, for config.json."""
     return dataclasses.asdict(config)
@@ -373,11 +318,12 @@ def from_dict(data: dict[str, Any], kind: type = Config) -> Any:
 
 
 def default_run_dir(config: Config) -> Path:
-    """runs/<environment>/<method>[-<ablation>]-seed<seed>."""
-    variant = config.method if config.ablation == "none" else f"{config.method}-{config.ablation}"
-    if config.regime != "mixed":
-        variant += f"-{config.regime}"
-    return Path("runs") / file_name(config.env) / f"{variant}-seed{config.seed}"
+    """runs/<environment>/<method>[-<ablation>][-<algorithm>][-<regime>]-seed<seed>."""
+    usual = Config()
+    words = [file_name(config.method)]
+    words += [file_name(getattr(config, name)) for name in ("ablation", "algorithm", "regime")
+              if getattr(config, name) != getattr(usual, name)]  # fmt: skip
+    return Path("runs") / file_name(config.env) / f"{'-'.join(words)}-seed{config.seed}"
 
 
 def file_name(env: str) -> str:

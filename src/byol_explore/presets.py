@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from byol_explore.config import (
-    METHODS,
     AgentConfig,
     Config,
     CuriosityConfig,
@@ -13,8 +12,11 @@ from byol_explore.config import (
     NetworkConfig,
     OptimizerConfig,
     RuntimeConfig,
+    VMPOConfig,
 )
 from byol_explore.errors import UserError, unknown
+from byol_explore.registries import METHODS
+from byol_explore.registry import Registry
 
 
 class Preset(NamedTuple):
@@ -30,10 +32,8 @@ _ATARI = Config(
         predictor_hidden=(256,), action_size=32,
     ),
     curiosity=CuriosityConfig(horizon=8, mixing=0.1, loss_weight=5.0),
-    agent=AgentConfig(
-        gamma=0.999, temperature=0.5, temperature_epsilon=0.01, kl_categorical=0.5, kl_categorical_epsilon=0.005,
-        entropy_weight=0.001,
-    ),
+    agent=AgentConfig(gamma=0.999, entropy_weight=0.001),
+    vmpo=VMPOConfig(temperature=0.5, temperature_epsilon=0.01, kl_categorical=0.5, kl_categorical_epsilon=0.005),
     optimizer=OptimizerConfig(learning_rate=1e-4, dual_learning_rate=1e-4),
     runtime=RuntimeConfig(num_envs=384, batch_size=32, sequence_length=64, rollouts_per_dispatch=1, actors=4),
     log=LogConfig(log_every=500_000, checkpoint_every=5_000_000, window=100, evaluate_every=5_000_000),
@@ -49,12 +49,12 @@ _ATARI_SMALL = Config(
     log=LogConfig(log_every=50_000, checkpoint_every=250_000, window=100, evaluate_every=1_000_000),
 )
 
-PRESETS = {
+_BUILT_IN = {
     "grid": Preset(
         "small network for grid worlds; rooms-6 is solved in minutes on two cores",
         Config(
             curiosity=CuriosityConfig(mixing=0.05),
-            agent=AgentConfig(temperature_epsilon=0.5),  # rare successes weigh more: docs/results.md
+            vmpo=VMPOConfig(temperature_epsilon=0.5),  # rare successes weigh more: docs/results.md
             optimizer=OptimizerConfig(learning_rate=2e-3),
             stop_at_success=0.95,
         ),
@@ -70,6 +70,9 @@ PRESETS = {
     ),
     "atari-small": Preset("a light encoder and a small core: Atari on two CPU cores", _ATARI_SMALL),
 }
+PRESETS: Registry[Preset] = Registry("preset", {})
+for _name, _preset in _BUILT_IN.items():
+    PRESETS.add(_name, _preset)
 
 
 class Ablation(NamedTuple):
@@ -97,23 +100,45 @@ ABLATIONS = {
 
 def make_config(preset: str = "grid", ablation: str = "none", method: str = "byol-explore") -> Config:
     """A preset with an ablation applied."""
-    if preset not in PRESETS:
-        raise unknown("preset", preset, list(PRESETS))
-    if method not in METHODS:
-        raise unknown("method", method, list(METHODS))
+    start = PRESETS.get(preset).config
+    METHODS.check(method)
     if ablation not in ABLATIONS:
         raise unknown("ablation", ablation, list(ABLATIONS))
-    config = dataclasses.replace(PRESETS[preset].config, preset=preset, ablation=ablation, method=method)
-    check_ablation(config)
+    config = dataclasses.replace(start, preset=preset, ablation=ablation, method=method)
+    _check_ablation(config)
     return ABLATIONS[ablation].apply(config)
 
 
-def check_ablation(config: Config) -> None:
+def checked(config: Config) -> Config:
+    """Itself, or a UserError that names the first wrong value: of a field, or of what is chosen by name."""
+    from byol_explore.curiosity.methods import is_paid
+
+    PRESETS.check(config.preset)
+    if config.ablation not in ABLATIONS:
+        raise unknown("ablation", config.ablation, list(ABLATIONS))
+    config.validate()
+    _check_ablation(config)
+    if ABLATIONS[config.ablation].apply(config) != config:
+        raise UserError(
+            f"ablation {config.ablation!r} is named but its settings are not those of the configuration: "
+            "take it from make_config, and change nothing that it sets"
+        )
+    if config.regime == "intrinsic" and not is_paid(config):
+        raise UserError(f"method {config.method!r} has no intrinsic reward: choose another method or regime extrinsic")
+    return config
+
+
+def _check_ablation(config: Config) -> None:
     """A UserError if the ablation leaves the method as it is: its runs would be taken for something else."""
-    preset = PRESETS[config.preset].config
+    if config.ablation == "none":
+        return
+    from byol_explore.curiosity.methods import method_settings
+
+    preset = PRESETS.get(config.preset).config
     plain = dataclasses.replace(preset, method=config.method, regime=config.regime)
-    real = [name for name, each in ABLATIONS.items() if each.apply(plain).method_settings != plain.method_settings]
-    if config.ablation not in ("none", *real):
+    settings = method_settings(plain)
+    real = [name for name, each in ABLATIONS.items() if method_settings(each.apply(plain)) != settings]
+    if config.ablation not in real:
         others = f"choose from: {', '.join(real)}" if real else "it has no ablation"
         raise UserError(
             f"ablation {config.ablation!r} changes nothing in method {config.method!r} "

@@ -26,10 +26,10 @@ from byol_explore.evaluation.coverage import Coverage
 from byol_explore.evaluation.maps import CuriosityMaps
 from byol_explore.evaluation.periodic import Evaluations
 from byol_explore.interrupts import Interrupts
-from byol_explore.learner import FINITE_ORDER
 from byol_explore.locking import DirectoryLock
 from byol_explore.metrics import Writer, check_extras, make_writers
 from byol_explore.networks.assembly import encoder_name
+from byol_explore.presets import checked
 from byol_explore.report.curves import draw_curves
 from byol_explore.report.pyramid import draw_pyramid
 from byol_explore.run_directory import check_run_dir, write_config
@@ -59,7 +59,7 @@ def train(config: Config, run_dir: Path | str | None = None, *, resume: bool = F
     environments outside jit start new episodes.
     Ctrl-C and SIGTERM save a checkpoint first.
     """
-    config = resolve_devices(config.validate())
+    config = resolve_devices(checked(config))
     envs = make_envs(config.env_ids, atari_settings(config))
     directory = Path(run_dir) if run_dir is not None else default_run_dir(config)
     check_run_dir(directory, config, resume=resume)
@@ -146,7 +146,8 @@ class Run:
 
     @property
     def learner_steps(self) -> int:
-        return self.steps // self.config.steps_per_rollout * self.config.updates_per_rollout
+        learner, runtime = self.runtime.learner, self.config.runtime
+        return self.steps // self.config.steps_per_rollout * learner.updates * (runtime.num_envs // learner.envs)
 
     def go(self) -> Summary:
         """Dispatch until the steps are done or somebody interrupts."""
@@ -211,7 +212,7 @@ class Run:
         if bad_updates.size == 0:
             return
         update = int(bad_updates[0])
-        quantity = FINITE_ORDER[int(np.flatnonzero(~output.finite[update])[0])]
+        quantity = self.runtime.learner.finite_names[int(np.flatnonzero(~output.finite[update])[0])]
         raise self._diverged(quantity, self.learner_steps + update + 1)
 
     def _diverged(self, quantity: str, learner_step: int) -> DivergenceError:

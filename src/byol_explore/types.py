@@ -66,6 +66,19 @@ class Memory(NamedTuple):
     reward: Array  # the extrinsic reward that came with it
 
 
+class Sequence(NamedTuple):
+    """What a curiosity reads of a batch of sequences, time-major; see `Trajectory`."""
+
+    observation: PyTree  # [T, B, ...]
+    action: Action  # [T-1, B, ...]
+    is_first: AnyArray  # [T, B]
+
+    @property
+    def valid(self) -> Array:
+        """[T-1, B]: False for the dummy transition from an episode's last observation to the next first."""
+        return ~self.is_first[1:]
+
+
 class Trajectory(NamedTuple):
     """A batch of sequences, time-major. Transition t leads from observation t to observation t + 1."""
 
@@ -75,10 +88,15 @@ class Trajectory(NamedTuple):
     reward: AnyArray  # [T-1, B] extrinsic, as the environment gave it
     discount: AnyArray  # [T-1, B] 0 at termination, 1 otherwise; gamma is the learner's
     policy: Policy  # [T-1, B, ...] that acted: the target policy as it was then
-    task: AnyArray  # [B] int32
+    task: AnyArray  # [T, B] int32, of the episode that each observation belongs to
     memory: Memory  # [B, ...] before observation 0
 
     @property
+    def sequence(self) -> Sequence:
+        """What of it a curiosity reads."""
+        return Sequence(self.observation, self.action, self.is_first)
+
+    @property
     def valid(self) -> Array:
-        """[T-1, B]: False for the dummy transition from an episode's last observation to the next first."""
-        return ~self.is_first[1:]
+        """[T-1, B]: False for the dummy transition."""
+        return self.sequence.valid

@@ -20,6 +20,7 @@ from builders import (
     make,
     make_spec,
     make_trajectory,
+    materials_for,
     numpy_action_rows,
     numpy_belief,
     numpy_core,
@@ -31,10 +32,10 @@ from builders import (
     small_actor,
     small_config,
 )
-from byol_explore.curiosity.base import CuriosityOutput
+from byol_explore.curiosity.base import CuriosityOutput, Materials
 from byol_explore.curiosity.byol_explore import BYOLExplore
 from byol_explore.envs.base import EnvSpec
-from byol_explore.learner import Learner, LearnerState, world_encoder
+from byol_explore.learner import Batch, Learner, LearnerState, curious_encoder
 from byol_explore.networks.assembly import Actor, Networks, Representation, View
 from byol_explore.types import Trajectory
 
@@ -58,7 +59,7 @@ def _look(
     representation: Representation, curiosity: BYOLExplore, target: Any, trajectory: Trajectory
 ) -> tuple[View, CuriosityOutput]:
     view = representation.unroll(trajectory, trajectory.memory.core)
-    return view, curiosity(target, view, trajectory)
+    return view, curiosity(target, view, trajectory.sequence)
 
 
 _compiled_look = jit(_look)
@@ -66,7 +67,7 @@ _compiled_look = jit(_look)
 
 def make_curiosity(spec: EnvSpec, core: str = "gru", **settings: Any) -> BYOLExplore:
     config = small_config(core=core, **settings)
-    return make(lambda key: BYOLExplore(config.network, config.curiosity, spec.action, 8, key), seed=1)
+    return make(lambda key: BYOLExplore.make(materials_for(config, spec), key), seed=1)
 
 
 def make_case(observation: str, action: str, core: str, horizon: int) -> Case:
@@ -245,9 +246,14 @@ def test_the_uncertainty_carries_no_gradient(grid: Case) -> None:
 # The target encoder
 
 
+def drawing(case: Case) -> Materials:
+    """Whose fresh encoder is the case's target."""
+    return materials_for(small_config(), case.spec)._replace(make_encoder=lambda _: case.target)
+
+
 def test_target_starts_as_the_online_encoder(grid: Case) -> None:
     encoder = grid.actor.representation.encoder
-    target = grid.curiosity.initial_target(encoder, grid.target)
+    target = grid.curiosity.init(drawing(grid), encoder, jax.random.key(0))
     assert leaves_with_names(target).keys() == leaves_with_names(encoder).keys()
     assert_trees_close(target, encoder, rtol=0, atol=0)
 
@@ -255,7 +261,7 @@ def test_target_starts_as_the_online_encoder(grid: Case) -> None:
 def test_target_moves_by_exactly_one_minus_alpha(grid: Case) -> None:
     encoder = grid.actor.representation.encoder
     curiosity = make_curiosity(grid.spec, target_decay=0.9)
-    moved = curiosity.update_target(grid.target, encoder)
+    moved = curiosity.after(grid.target, encoder, grid.trajectory().sequence)
     assert leaves_with_names(moved).keys() == leaves_with_names(encoder).keys()
     for name, leaf in leaves_with_names(moved).items():
         phi, theta = leaves_with_names(grid.target)[name], leaves_with_names(encoder)[name]
@@ -265,9 +271,9 @@ def test_target_moves_by_exactly_one_minus_alpha(grid: Case) -> None:
 def test_fixed_target_is_the_fresh_draw_and_stays(grid: Case) -> None:
     encoder = grid.actor.representation.encoder
     curiosity = make_curiosity(grid.spec, target_decay=1.0)
-    target = curiosity.initial_target(encoder, grid.target)
+    target = curiosity.init(drawing(grid), encoder, jax.random.key(0))
     assert_trees_close(target, grid.target, rtol=0, atol=0)
-    assert_trees_close(curiosity.update_target(target, encoder), grid.target, rtol=0, atol=0)
+    assert_trees_close(curiosity.after(target, encoder, grid.trajectory().sequence), grid.target, rtol=0, atol=0)
 
 
 # Inside the learner
@@ -284,9 +290,11 @@ def start(share: bool) -> Learning:
     spec = make_spec()
     learner = Learner(small_config(share=share), spec, 1)
     shapes = jax.eval_shape(learner.init, jax.random.key(0))
-    online, target = make(lambda key: (learner.init(key).online, learner.init(key).target))
+    online, target = make(lambda key: (learner.init(key).online, learner.init(key).curiosity))
     state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-    state = state._replace(online=online, target=target, acting=online.actor, duals=learner._initial_duals())
+    state = state._replace(
+        online=online, curiosity=target, acting=online.actor, duals=learner.algorithm.initial_duals()
+    )
     return Learning(learner, state, make_trajectory(spec, online.actor))
 
 
@@ -309,7 +317,7 @@ def curiosity_gradient(learning: Learning) -> Networks:
         weighted = dataclasses.replace(config, curiosity=dataclasses.replace(config.curiosity, loss_weight=weight))
         loss = Learner(weighted, learning.learner.spec, 1)._loss
         state = learning.state
-        return jax.grad(loss, has_aux=True)(state.online, state.duals, state, learning.trajectory)[0]
+        return jax.grad(loss, has_aux=True)(state.online, state.duals, state, Batch(learning.trajectory))[0]
 
     return jax.tree.map(lambda x, y: np.asarray(x) - np.asarray(y), gradient(1.0), gradient(0.0))
 
@@ -337,7 +345,7 @@ def initial_encoders(**curiosity: Any) -> tuple[dict[str, np.ndarray], dict[str,
     @jit
     def encoders(key: jax.Array) -> tuple[Any, Any]:
         state = learner.init(key)
-        return state.target, world_encoder(state.online.actor)
+        return state.curiosity, curious_encoder(state.online.actor)
 
     target, online = encoders(jax.random.key(0))
     return leaves_with_names(target), leaves_with_names(online)
@@ -357,18 +365,18 @@ def test_learner_draws_fixed_targets_anew() -> None:
 
 
 def test_only_without_sharing_curiosity_reads_another_encoder(shared: Learning, apart: Learning) -> None:
-    assert world_encoder(shared.state.online.actor) is shared.state.online.actor.representation.encoder
-    assert world_encoder(apart.state.online.actor) is apart.state.online.actor.world.encoder
+    assert curious_encoder(shared.state.online.actor) is shared.state.online.actor.representation.encoder
+    assert curious_encoder(apart.state.online.actor) is apart.state.online.actor.world.encoder
 
 
 def test_learner_moves_the_target_after_its_step(apart: Learning) -> None:
     @jit
     def step(state: LearnerState) -> tuple[Any, Any]:
-        after = apart.learner.update(state, apart.trajectory)[0]
-        return after.target, world_encoder(after.online.actor)
+        after = apart.learner.update(state, Batch(apart.trajectory))[0]
+        return after.curiosity, curious_encoder(after.online.actor)
 
-    before = leaves_with_names(world_encoder(apart.state.online.actor))
-    phi = leaves_with_names(apart.state.target)
+    before = leaves_with_names(curious_encoder(apart.state.online.actor))
+    phi = leaves_with_names(apart.state.curiosity)
     target, theta = (leaves_with_names(tree) for tree in step(apart.state))
     for name, leaf in target.items():
         assert np.abs(theta[name] - before[name]).max() > 1e-4

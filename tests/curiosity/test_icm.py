@@ -17,6 +17,7 @@ from builders import (
     make,
     make_spec,
     make_trajectory,
+    materials_for,
     numpy_action_rows,
     numpy_linear,
     numpy_mlp,
@@ -24,7 +25,6 @@ from builders import (
     replace_observations,
     small_actor,
     small_config,
-    small_network,
 )
 from byol_explore.curiosity.base import CuriosityOutput
 from byol_explore.curiosity.icm import ICM
@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
 def explore(representation: Representation, icm: ICM, trajectory: Trajectory) -> tuple[View, CuriosityOutput]:
     view = representation.unroll(trajectory, trajectory.memory.core)
-    return view, icm((), view, trajectory)
+    return view, icm((), view, trajectory.sequence)
 
 
 run_explore = jit(explore)
@@ -56,7 +56,7 @@ run_explore = jit(explore)
 def case(request: pytest.FixtureRequest) -> Case:
     spec = make_spec("vector", request.param)
     actor = small_actor(spec)
-    icm = make(lambda key: ICM(small_network(), spec.action, 8, key), seed=1)
+    icm = make(lambda key: ICM.make(materials_for(small_config("icm"), spec), key), seed=1)
     return Case(spec, actor.representation, icm, make_trajectory(spec, actor))
 
 
@@ -170,8 +170,10 @@ def test_the_loss_trains_both_and_the_uncertainty_none(gradients: dict[str, Any]
 
 def test_icm_has_no_target(case: Case) -> None:
     encoder = case.representation.encoder
-    assert case.icm.initial_target(encoder, encoder) == ()
-    assert case.icm.update_target((), encoder) == ()
+    materials = materials_for(small_config("icm"), case.spec)
+    assert case.icm.init(materials, encoder, jax.random.key(0)) == ()
+    assert case.icm.after((), encoder, case.trajectory.sequence) == ()
+    assert not case.icm.has_target
 
 
 @pytest.mark.parametrize(("share", "size"), [(True, 8), (False, 5)])

@@ -1,6 +1,7 @@
 """Reward scales and the mix of extrinsic and intrinsic rewards (section 4, appendix C)."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -103,18 +104,6 @@ def test_tasks_do_not_share_their_scale() -> None:
     assert float(stats.mean_square[2]) == float(stats.weight[2]) == 0.0
 
 
-def test_scale_of_a_batch_spread_over_devices_is_of_the_whole() -> None:
-    """Two devices with rewards of 3 and of 4 and one sample of no account: the root mean square of 3, 4, 4."""
-    reward, task = jnp.array([[3.0, 1e6], [4.0, 4.0]]), jnp.zeros((2, 2), int)
-    valid = jnp.array([[True, False], [True, True]])
-
-    def on_device(*batch: jax.Array) -> tuple[RewardScale, jax.Array]:
-        return rewards.rescale(rewards.initial_scale(TASKS), *batch, 0.1, MINIMUM, axis="devices")
-
-    _, scaled = jax.jit(jax.vmap(on_device, axis_name="devices"))(reward, task, valid)
-    np.testing.assert_allclose(np.asarray(scaled)[valid], np.array([3.0, 4.0, 4.0]) / np.sqrt(41 / 3), rtol=1e-5)
-
-
 def test_no_valid_transition_has_finite_values_and_gradients() -> None:
     stats, nothing, task = rewards.initial_scale(TASKS), jnp.zeros(2, bool), jnp.zeros(2, int)
 
@@ -129,22 +118,27 @@ def test_no_valid_transition_has_finite_values_and_gradients() -> None:
     assert np.all(np.isfinite(scaled))
 
 
+def sum_of_parts(*arguments: Any) -> jax.Array:
+    extrinsic, intrinsic = rewards.parts(*arguments)
+    return extrinsic + intrinsic
+
+
 @pytest.mark.parametrize(
     ("regime", "expected"), [("mixed", [1.5, 1.0]), ("intrinsic", [5.0, 10.0]), ("extrinsic", [1.0, 0.0])]
 )
 def test_regimes(regime: str, expected: list[float]) -> None:
-    actual = rewards.mix(jnp.array([1.0, 0.0]), jnp.array([5.0, 10.0]), regime, 0.1)
+    actual = sum_of_parts(jnp.array([1.0, 0.0]), jnp.array([5.0, 10.0]), regime, 0.1)
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_intrinsic_regime_is_not_the_papers_lambda_of_zero() -> None:
-    actual = rewards.mix(jnp.array([7.0]), jnp.array([5.0]), "intrinsic", 0.0)
+    actual = sum_of_parts(jnp.array([7.0]), jnp.array([5.0]), "intrinsic", 0.0)
     np.testing.assert_array_equal(actual, [5.0])
 
 
 def test_unknown_regime_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown regime 'both'"):
-        rewards.mix(jnp.zeros(1), jnp.zeros(1), "both", 0.1)
+        rewards.parts(jnp.zeros(1), jnp.zeros(1), "both", 0.1)
 
 
 def rewards_over_time(per_task: bool) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:

@@ -11,12 +11,14 @@ from builders import (
     TIME,
     assert_trees_close,
     at,
+    call,
     jit,
     largest,
     leaves_with_names,
     make,
     make_spec,
     make_trajectory,
+    materials_for,
     numpy_mlp,
     permute_environments,
     replace_observations,
@@ -25,18 +27,19 @@ from builders import (
     small_network,
 )
 from byol_explore.curiosity.base import CuriosityOutput
-from byol_explore.curiosity.methods import embedding_size, has_own_representation, make_curiosity
+from byol_explore.curiosity.methods import embedding_size, has_own_representation
+from byol_explore.curiosity.reward import Rewards, RewardStatistics, make_rewards
 from byol_explore.curiosity.rnd import RND
 from byol_explore.learner import Learner
 from byol_explore.networks.assembly import View, make_encoder
-from byol_explore.types import Trajectory
+from byol_explore.types import Array, Trajectory
 
 SPEC = make_spec("vector", "discrete")
 
 
 def explore(rnd: RND, target: Any, trajectory: Trajectory) -> CuriosityOutput:
     nothing = View(trajectory.reward, trajectory.reward, trajectory.reward)  # RND looks at the observations alone
-    return rnd(target, nothing, trajectory)
+    return rnd(target, nothing, trajectory.sequence)
 
 
 run_explore = jit(explore)
@@ -103,9 +106,10 @@ def test_only_the_predictor_learns_and_only_from_the_loss(case: Case) -> None:
 
 def test_the_target_is_the_fresh_draw_and_never_moves(case: Case) -> None:
     encoder = small_actor(SPEC).representation.encoder
-    target = case.rnd.initial_target(encoder, case.target)
+    materials = materials_for(small_config("rnd"), SPEC)._replace(make_encoder=lambda _: case.target)
+    target = case.rnd.init(materials, encoder, jax.random.key(0))
     assert_trees_close(target, case.target, rtol=0, atol=0)
-    assert_trees_close(case.rnd.update_target(target, encoder), case.target, rtol=0, atol=0)
+    assert_trees_close(case.rnd.after(target, encoder, case.trajectory.sequence), case.target, rtol=0, atol=0)
 
 
 def test_predictor_and_target_of_a_learner_are_two_draws_of_one_width() -> None:
@@ -114,7 +118,7 @@ def test_predictor_and_target_of_a_learner_are_two_draws_of_one_width() -> None:
     @jit
     def encoders(key: jax.Array) -> tuple[Any, Any]:
         state = learner.init(key)
-        return state.target, state.online.curiosity.predictor
+        return state.curiosity, state.online.curiosity.predictor
 
     target, predictor = encoders(jax.random.key(0))
     assert leaves_with_names(target).keys() == leaves_with_names(predictor).keys()
@@ -128,8 +132,8 @@ def test_rnd_has_its_own_width_but_no_representation() -> None:
     assert embedding_size(config) == 5
     assert not has_own_representation(config)
     assert embedding_size(small_config("rnd")) == 8
-    curiosity = make(lambda key: make_curiosity(config, SPEC, key))
-    assert isinstance(curiosity, RND)
+    curiosity = make(lambda key: RND.make(materials_for(config, SPEC), key))
+    assert call(curiosity.predictor, np.zeros((2, 6), np.float32)).shape == (2, 5)
 
 
 def test_dummy_transitions_are_not_paid(case: Case) -> None:
@@ -138,9 +142,14 @@ def test_dummy_transitions_are_not_paid(case: Case) -> None:
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(learner.init, jax.random.key(0)))
     valid, uncertainty = np.asarray(case.trajectory.valid), at(run_explore(*case)).uncertainty
     silent = case.trajectory._replace(reward=np.zeros_like(uncertainty))
-    paid = jit(learner._reward)
-    reward, intrinsic, statistics, _ = at(paid(zeros.statistics, uncertainty, silent))
-    np.testing.assert_array_equal(reward > 0, valid)
-    np.testing.assert_array_equal(intrinsic > 0, valid)
+
+    @jit
+    def pay(uncertainty: Array) -> tuple[RewardStatistics, Rewards]:
+        task = silent.task[:-1]
+        return make_rewards(zeros.statistics.reward, uncertainty, silent.reward, task, valid, learner.judge.settings)
+
+    statistics, rewards = at(pay(uncertainty))
+    np.testing.assert_array_equal(rewards.total > 0, valid)
+    np.testing.assert_array_equal(rewards.normalized > 0, valid)
     spoiled = np.where(valid, uncertainty, np.float32(1e6))
-    assert_trees_close(at(paid(zeros.statistics, spoiled, silent))[:3], (reward, intrinsic, statistics), rtol=0, atol=0)
+    assert_trees_close(at(pay(spoiled)), (statistics, rewards), rtol=0, atol=0)

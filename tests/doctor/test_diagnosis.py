@@ -78,9 +78,11 @@ def collapsed(learner: LearnerState) -> LearnerState:
 
 def exploded(learner: LearnerState) -> LearnerState:
     """Its statistics are of uncertainties a thousand times as large as they are."""
-    normalizer = learner.statistics.normalizer
+    rewards = learner.statistics.reward
+    normalizer = rewards.normalizer
     raw = normalizer.raw._replace(mean_square=1e6 * normalizer.raw.mean_square)
-    return learner._replace(statistics=learner.statistics._replace(normalizer=normalizer._replace(raw=raw)))
+    rewards = rewards._replace(normalizer=normalizer._replace(raw=raw))
+    return learner._replace(statistics=learner.statistics._replace(reward=rewards))
 
 
 def cold(learner: LearnerState) -> LearnerState:
@@ -95,10 +97,10 @@ def test_an_exploding_scale_and_a_temperature_at_its_floor_are_found(healthy: Pa
 
 
 def test_a_collapsed_encoder_and_a_target_that_stays_are_found(healthy: Path, tmp_path: Path) -> None:
-    template = jax.eval_shape(lambda: shared_runtime(config()).first(0).learner.target)
+    template = jax.eval_shape(lambda: shared_runtime(config()).first(0).learner.curiosity)
     checkpoints = Checkpoints(healthy / "checkpoints")
-    before = checkpoints.restore(template, step=checkpoints.steps()[0], part="learner.target").state
-    directory = broken(healthy, tmp_path / "broken", lambda learner: collapsed(learner)._replace(target=before))
+    before = checkpoints.restore(template, step=checkpoints.steps()[0], part="learner.curiosity").state
+    directory = broken(healthy, tmp_path / "broken", lambda learner: collapsed(learner)._replace(curiosity=before))
     bad = {f.check: f for f in diagnose(directory) if f.verdict == "bad"}
     assert bad.keys() >= {"embedding", "target"}
     assert "has not moved since the checkpoint before" in bad["target"].detail

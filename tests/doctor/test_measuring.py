@@ -9,13 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from builders import jit, make, make_spec, make_trajectory, small_config
-from byol_explore.curiosity.reward import initial_normalizers, initial_scale
+from builders import TIME, jit, make, make_spec, make_trajectory, small_config
 from byol_explore.doctor.evidence import Probe
 from byol_explore.doctor.measuring import _look, first_of_each, measure_target, probe_rollout, spread_and_rank, width
-from byol_explore.learner import Learner, LearnerState, Statistics, world_encoder
+from byol_explore.learner import Batch, Learner, LearnerState, curious_encoder
 from byol_explore.ops import latent, moments, windows
-from byol_explore.ops.popart import initial_popart
 from byol_explore.types import Policy, Trajectory
 
 pytestmark = pytest.mark.usefixtures("compiles_quickly")
@@ -25,10 +23,10 @@ def setup(method: str = "byol-explore") -> tuple[Learner, LearnerState, Trajecto
     """A learner of two tasks, and a batch with ends of episodes inside."""
     spec = make_spec("vector")
     learner = Learner(small_config(method), spec, 2)
-    fresh = Statistics(initial_normalizers(2), initial_popart(2), initial_scale(2), initial_scale(2))
-    state = make(learner.init)._replace(statistics=fresh, duals=learner._initial_duals())
+    fresh, duals = learner.judge.initial_statistics(), learner.algorithm.initial_duals()
+    state = make(learner.init)._replace(statistics=fresh, duals=duals)
     trajectory = make_trajectory(spec, state.acting)
-    return learner, state, trajectory._replace(task=jnp.asarray([0, 1, 1], jnp.int32))
+    return learner, state, trajectory._replace(task=jnp.tile(jnp.asarray([0, 1, 1], jnp.int32), (TIME, 1)))
 
 
 @functools.cache
@@ -55,14 +53,14 @@ def test_points_all_around_spread_and_those_in_one_place_do_not() -> None:
 
 
 def test_an_observation_counts_once() -> None:
-    observation = {"a": np.asarray([[1, 2], [1, 2], [1, 3]]), "b": np.asarray([[0, 0], [0, 1], [0, 0]])}
+    observation = {"a": np.asarray([1, 2, 1, 2, 1, 3]), "b": np.asarray([0, 0, 0, 1, 0, 0])}
     assert first_of_each(observation) == [0, 1, 3, 5]
 
 
 def test_the_doctor_sees_what_the_learner_computes() -> None:
     learner, state, trajectory = shared()
     seen = _look(learner, state, trajectory)
-    _, (_, output) = jit(lambda: learner._loss(state.online, state.duals, state, trajectory))()
+    _, (_, output) = jit(lambda: learner._loss(state.online, state.duals, state, Batch(trajectory)))()
     valid, metrics = np.asarray(trajectory.valid), output.metrics
     for name, values in (("uncertainty", seen.uncertainty), ("intrinsic_reward", seen.intrinsic),
                          ("value", seen.value), ("value_target", seen.value_target)):  # fmt: skip
@@ -83,7 +81,7 @@ def test_masks_that_are_missing_are_found(monkeypatch: pytest.MonkeyPatch) -> No
     def across(is_first: Any, horizon: int) -> Any:
         return validity(jnp.zeros_like(is_first), horizon)
 
-    def paid(normalizer: Any, uncertainty: Any, valid: Any, decay: float, prioritize: bool, axis: None) -> Any:
+    def paid(normalizer: Any, uncertainty: Any, valid: Any, decay: float, prioritize: bool) -> Any:
         return reward(normalizer, uncertainty, jnp.ones_like(valid), decay, prioritize=False)
 
     monkeypatch.setattr(windows, "window_validity", across)
@@ -120,26 +118,26 @@ def test_nan_in_the_state_is_named() -> None:
 
 def test_the_target_closes_its_share_of_the_distance() -> None:
     learner, state, _ = shared()
-    away = jax.tree.map(lambda x: 1.5 * x, world_encoder(state.online.actor))
-    probe = measure_target(state._replace(target=away), None, comparable=True)
+    away = jax.tree.map(lambda x: 1.5 * x, curious_encoder(state.online.actor))
+    probe = measure_target(state._replace(curiosity=away), None)
     decay = learner.config.curiosity.target_decay
     assert (probe.distance, probe.step, probe.moved) == (pytest.approx(0.5), pytest.approx(1 - decay, rel=1e-3), None)
-    before = latent.ema(away, world_encoder(state.online.actor), 0.5)
-    moved = measure_target(state._replace(target=away), before, comparable=True).moved
+    before = latent.ema(away, curious_encoder(state.online.actor), 0.5)
+    moved = measure_target(state._replace(curiosity=away), before).moved
     assert moved == pytest.approx(0.25 / 1.5)
 
 
 def test_a_mean_image_that_nothing_trains_is_no_part_of_the_distance() -> None:
     state = make(Learner(small_config(), make_spec("image"), 1).init)
-    encoder = world_encoder(state.online.actor)
+    encoder = curious_encoder(state.online.actor)
     bright = eqx.tree_at(lambda x: x.center.mean, encoder, jnp.full_like(encoder.center.mean, 100.0))
     state = eqx.tree_at(lambda x: x.online.actor.representation.encoder, state, bright)
     away = jax.tree.map(lambda x: 1.5 * x, encoder)
     away = eqx.tree_at(lambda x: x.center.mean, away, bright.center.mean)
-    probe = measure_target(state._replace(target=away), bright, comparable=True)
+    probe = measure_target(state._replace(curiosity=away), bright)
     assert (probe.distance, probe.moved) == (pytest.approx(0.5), pytest.approx(0.5 / 1.5))
 
 
 def test_the_target_of_rnd_stays() -> None:
     _, state, _ = setup("rnd")
-    assert measure_target(state, state.target, comparable=False) == (None, 0.0, 0.0)
+    assert measure_target(state, state.curiosity) == (None, 0.0, 0.0)

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from builders import assert_trees_close, jit, small_config, unroll
-from byol_explore.config import AgentConfig, Config, RuntimeConfig
+from byol_explore.config import Config, RuntimeConfig, VMPOConfig
 from byol_explore.envs.registry import make_envs
-from byol_explore.learner import keeps_target
+from byol_explore.learner import Batch, keeps_target
 from byol_explore.runtime.anakin import Anakin, RunState
+from byol_explore.runtime.learning import cut
 
 
 def config_for(env: str = "probe:memory", **changes: Any) -> Config:
@@ -101,7 +102,7 @@ def test_a_target_policy_stays_for_a_rollout_if_it_is_refreshed_between_two(peri
 @pytest.mark.parametrize(("period", "same"), [(1, False), (2, True), (3, False), (10, True)])
 def test_a_forward_pass_is_saved_where_the_target_policy_acts_and_only_there(period: int, same: bool) -> None:
     """Two updates per rollout: with an odd period the second learns with another target policy than acted."""
-    config = dataclasses.replace(config_for(), agent=AgentConfig(target_period=period))
+    config = dataclasses.replace(config_for(), vmpo=VMPOConfig(target_period=period))
     assert Anakin(config, make_envs(config.env_ids), jax.devices()[:1]).learner.stored_is_target is same
 
 
@@ -109,7 +110,7 @@ def test_batches_are_slices_of_environments_with_their_time_in_order() -> None:
     anakin = runtime(1)
     state = anakin.init(0)
     _, trajectory, _ = jit(anakin.rollout)(state.learner.acting, state.actor)
-    batches = anakin.batches(trajectory)
+    batches = cut(anakin.learner, state.learner, Batch(trajectory)).trajectory
     for index in range(2):
         part = slice(4 * index, 4 * index + 4)
         np.testing.assert_array_equal(batches.observation[index], trajectory.observation[:, part])

@@ -45,7 +45,7 @@ RUNTIMES = {"inside": (inside, lambda: look_inside(ENVS, 7)), "outside": (outsid
 
 
 def encoders(learner: LearnerState) -> list[Any]:
-    networks = (learner.online, learner.target, learner.acting)
+    networks = (learner.online, learner.curiosity, learner.acting)
     nodes = jax.tree.leaves(networks, is_leaf=lambda node: isinstance(node, ObservationEncoder))
     return [node for node in nodes if isinstance(node, ObservationEncoder)]
 
@@ -96,8 +96,8 @@ def test_copies_are_equal_where_they_should_be(where: tuple[Any, PyTree]) -> Non
     moving, fixed = (make("byol-explore", ablation).init(3).learner for ablation in ("none", "fixed-targets"))
     for learner in (moving, fixed):
         assert equal(learner.online.actor, learner.acting)
-    assert equal(moving.target, moving.online.actor.representation.encoder)
-    assert not equal(fixed.target, fixed.online.actor.representation.encoder)
+    assert equal(moving.curiosity, moving.online.actor.representation.encoder)
+    assert not equal(fixed.curiosity, fixed.online.actor.representation.encoder)
     again = make("byol-explore").init(3).learner
     assert equal(moving, again)
 

@@ -12,14 +12,13 @@ import pytest
 from builders import assert_trees_close, call, small_actor, unroll
 from byol_explore.config import Config
 from byol_explore.envs.probes import Corridor
-from byol_explore.learner import LearnerState
+from byol_explore.learner import Batch, LearnerState
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime import sebulba as module
 from byol_explore.runtime.anakin import Anakin, RunState
 from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.host_actor import HostActor, Rollout
 from byol_explore.runtime.sebulba import HostRunState, Parameters, Sebulba, split
-from byol_explore.types import Trajectory
 from host_worlds import BATCH, ENVS, LENGTH, LOADS, UPDATES, Outside, QuickSebulba, Scripted, host_config, timeline
 
 pytestmark = pytest.mark.usefixtures("compiles_quickly")
@@ -111,11 +110,11 @@ def test_the_batch_is_shared_out_over_the_learning_devices(monkeypatch: pytest.M
     monkeypatch.setattr(runtime, "_update", lambda state, batch: batches.append(batch) or update(state, batch))
     state, _ = runtime.dispatch(runtime.init(0))
     runtime.close()
-    shapes = {"observation": (LENGTH, 1, 4), "is_first": (LENGTH, 1), "reward": (LENGTH - 1, 1), "task": (1,)}
+    shapes = {"observation": (LENGTH, 1, 4), "is_first": (LENGTH, 1), "reward": (LENGTH - 1, 1), "task": (LENGTH, 1)}
     for name, shape in shapes.items():
-        shards = [shard.data for shard in getattr(batches[0], name).addressable_shards]
+        shards = [shard.data for shard in getattr(batches[0].trajectory, name).addressable_shards]
         assert [shard.shape for shard in shards] == [shape, shape], name
-    assert batches[0].memory.core.addressable_shards[0].data.shape == (1, 6)
+    assert batches[0].trajectory.memory.core.addressable_shards[0].data.shape == (1, 6)
     one, two = (np.asarray(s.data) for s in state.learner.online.value.layers[0].weight.addressable_shards)
     np.testing.assert_array_equal(one, two)
 
@@ -127,10 +126,10 @@ def test_batches_are_slices_of_environments_with_their_time_in_order() -> None:
     assert len(parts) == UPDATES
     for index, part in enumerate(parts):
         envs = slice(index * BATCH, (index + 1) * BATCH)
-        timed = whole._replace(task=None, memory=None)
-        rest = jax.tree.map(lambda x, envs=envs: x[envs], (whole.task, whole.memory))
-        assert_trees_close(part._replace(task=None, memory=None), jax.tree.map(lambda x, e=envs: x[:, e], timed))
-        assert_trees_close((part.task, part.memory), rest)
+        timed = whole._replace(memory=None)
+        memory = jax.tree.map(lambda x, envs=envs: x[envs], whole.memory)
+        assert_trees_close(part._replace(memory=None), jax.tree.map(lambda x, e=envs: x[:, e], timed))
+        assert_trees_close(part.memory, memory)
 
 
 # Repeatable runs
@@ -191,17 +190,17 @@ def test_the_stored_policy_is_taken_for_the_target_policy_only_in_lock_step(
 ) -> None:
     """And only if a refresh never falls between two batches of an actor's rollout: with two actors it has one."""
     config = host_config(actors=actors, deterministic=deterministic, rollouts_per_dispatch=2)
-    agent = dataclasses.replace(config.agent, target_period=period)
-    runtime = QuickSebulba(dataclasses.replace(config, agent=agent), [Scripted()])
+    vmpo = dataclasses.replace(config.vmpo, target_period=period)
+    runtime = QuickSebulba(dataclasses.replace(config, vmpo=vmpo), [Scripted()])
     assert runtime.learner.stored_is_target is same
     if not deterministic:
         return
     known, update = [], runtime._update
 
-    def watched(state: LearnerState, batch: Trajectory) -> Any:
-        view = unroll(state.acting.representation, batch)
+    def watched(state: LearnerState, batch: Batch) -> Any:
+        view = unroll(state.acting.representation, batch.trajectory)
         policy = call(state.acting.policy, view.belief[:-1])
-        known.append(np.allclose(policy.logits[0], batch.policy.logits[0], rtol=1e-5, atol=1e-6))
+        known.append(np.allclose(policy.logits[0], batch.trajectory.policy.logits[0], rtol=1e-5, atol=1e-6))
         return update(state, batch)
 
     monkeypatch.setattr(runtime, "_update", watched)

@@ -58,9 +58,9 @@ def test_runs_can_be_chosen() -> None:
 def test_a_variants_settings_come_before_the_studys() -> None:
     settings = "settings = { curiosity.horizon = 2, agent.gamma = 0.9 }"
     [run] = plan_runs(
-        study_of("settings.agent.gamma = 0.5\nsettings.agent.top_fraction = 0.25", "[[variants]]", settings)
+        study_of("settings.agent.gamma = 0.5\nsettings.vmpo.top_fraction = 0.25", "[[variants]]", settings)
     )
-    assert (run.config.curiosity.horizon, run.config.agent.gamma, run.config.agent.top_fraction) == (2, 0.9, 0.25)
+    assert (run.config.curiosity.horizon, run.config.agent.gamma, run.config.vmpo.top_fraction) == (2, 0.9, 0.25)
 
 
 def test_the_command_line_understands_a_run_as_planned() -> None:
@@ -163,12 +163,13 @@ def test_horizons_and_decays_are_swept() -> None:
 def test_the_longest_horizon_fits_several_times_into_a_sequence() -> None:
     """With as many transitions in a batch and a rollout, and as many updates, as the preset has."""
     plain = make_config()
+    updates = plain.runtime.num_envs // plain.runtime.batch_size
     for run in plan_runs(read_study("horizon-sweep"), seeds=1):
         runtime, transitions = run.config.runtime, run.config.runtime.sequence_length - 1
         assert transitions >= 4 * 16
         assert runtime.batch_size * transitions == plain.runtime.batch_size * (plain.runtime.sequence_length - 1)
         assert run.config.steps_per_rollout == plain.steps_per_rollout
-        assert run.config.updates_per_rollout == plain.updates_per_rollout
+        assert run.config.runtime.num_envs // run.config.runtime.batch_size == updates
 
 
 def test_a_study_of_a_later_version_says_so() -> None:

@@ -11,7 +11,8 @@ from byol_explore.presets import ABLATIONS, PRESETS
 
 def run(arguments: Sequence[str]) -> None:
     no_arguments("presets", "List presets and ablations.", arguments)
-    for title, entries in (("presets", PRESETS), ("ablations", ABLATIONS)):
+    presets = {name: PRESETS.get(name) for name in PRESETS.names()}
+    for title, entries in (("presets", presets), ("ablations", ABLATIONS)):
         table = Table(title=title, title_justify="left")
         table.add_column("name")
         table.add_column("what it is")

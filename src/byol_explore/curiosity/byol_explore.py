@@ -1,22 +1,27 @@
 """BYOL-Explore: multi-step prediction of bootstrapped latents (section 3.2). Read it beside the paper."""
 
+from typing import Self
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from byol_explore.config import CuriosityConfig, NetworkConfig
-from byol_explore.curiosity.base import CuriosityOutput
-from byol_explore.envs.base import ActionSpec
+from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials
 from byol_explore.networks.actions import ActionEmbedding
 from byol_explore.networks.assembly import View
 from byol_explore.networks.cores import CORES, Core, open_loop
 from byol_explore.networks.layers import MLP, Linear
 from byol_explore.ops import latent, moments, windows
-from byol_explore.types import Action, Array, Encoder, PyTree, Trajectory
+from byol_explore.types import Action, Array, Encoder, PyTree, Sequence
 
 
-class BYOLExplore(eqx.Module):
+class BYOLExplore(Curiosity):
     """Open-loop core h_o and predictor g; the encoder and the closed-loop core come with the view."""
+
+    prioritizes = True
+    has_target = True
+    compares_directions = True
+    reads = ("horizon", "target_decay", "share", "prioritize")
 
     core: Core
     action: ActionEmbedding
@@ -25,28 +30,35 @@ class BYOLExplore(eqx.Module):
     horizon: int = eqx.field(static=True)
     target_decay: float = eqx.field(static=True)
 
-    def __init__(
-        self, network: NetworkConfig, curiosity: CuriosityConfig, spec: ActionSpec, embedding_size: int, key: Array
-    ) -> None:
-        core, action, project, predictor = jax.random.split(key, 4)
-        self.core = CORES[network.core](network.belief_size, core)
-        self.action = ActionEmbedding(spec, network.action_size, action, bins=network.action_bins)
-        self.project_action = Linear(network.action_size, self.core.gates, project)
-        self.predictor = MLP(network.belief_size, network.predictor_hidden, embedding_size, predictor)
-        self.horizon = curiosity.horizon
-        self.target_decay = curiosity.target_decay
+    @classmethod
+    def make(cls, materials: Materials, key: Array) -> Self:
+        """Sizes are those of the network, horizon K and decay alpha those of the curiosity's settings."""
+        network, settings = materials.network, materials.settings
+        core_key, action, project, predictor = jax.random.split(key, 4)
+        core = CORES[network.core](network.belief_size, core_key)
+        return cls(
+            core=core,
+            action=ActionEmbedding(materials.action, network.action_size, action, bins=network.action_bins),
+            project_action=Linear(network.action_size, core.gates, project),
+            predictor=MLP(network.belief_size, network.predictor_hidden, materials.embedding_size, predictor),
+            horizon=settings.horizon,
+            target_decay=settings.target_decay,
+        )
 
-    def initial_target(self, encoder: Encoder, fresh: Encoder) -> Encoder:
+    def init(self, materials: Materials, encoder: Encoder, key: Array) -> Encoder:
         """Phi starts equal to theta; fixed targets (alpha = 1) are a random draw of their own."""
-        return fresh if self.target_decay == 1.0 else jax.tree.map(jnp.copy, encoder)
+        return materials.make_encoder(key) if self.target_decay == 1.0 else jax.tree.map(jnp.copy, encoder)
 
-    def update_target(self, target: Encoder, encoder: Encoder) -> Encoder:
+    def after(self, state: Encoder, encoder: Encoder, sequence: Sequence) -> Encoder:
         """Phi <- alpha phi + (1 - alpha) theta (section 3.2 ii)."""
-        return target if self.target_decay == 1.0 else latent.ema(target, encoder, self.target_decay)
+        return state if self.target_decay == 1.0 else latent.ema(state, encoder, self.target_decay)
 
-    def __call__(self, target: Encoder, view: View, trajectory: Trajectory) -> CuriosityOutput:
-        losses = self.prediction_losses(target, view, trajectory)  # [S, B, K]
-        validity = jax.vmap(windows.window_validity, (1, None), 1)(trajectory.is_first, self.horizon)
+    def target(self, state: Encoder) -> Encoder:
+        return state
+
+    def __call__(self, state: Encoder, view: View, sequence: Sequence) -> CuriosityOutput:
+        losses = self.prediction_losses(state, view, sequence)  # [S, B, K]
+        validity = jax.vmap(windows.window_validity, (1, None), 1)(sequence.is_first, self.horizon)
         start_loss, start_valid = jax.vmap(windows.mean_over_horizon, 1, 1)(losses, validity)
         uncertainty = jax.vmap(windows.sum_over_landings, 1, 1)(jax.lax.stop_gradient(losses), validity)
         by_horizon = jax.vmap(moments.masked_mean, (2, 2))(losses, validity)
@@ -56,12 +68,12 @@ class BYOLExplore(eqx.Module):
             metrics={"prediction_error": by_horizon},
         )
 
-    def prediction_losses(self, target: Encoder, view: View, trajectory: Trajectory) -> Array:
+    def prediction_losses(self, target: Encoder, view: View, sequence: Sequence) -> Array:
         """loss(t, k) of every start and horizon, [S, B, K]; zero where the window leaves the sequence."""
-        starts = trajectory.reward.shape[0]
-        beliefs = self.simulate(jax.tree.map(lambda x: x[:-1], view.state), trajectory.action)
+        starts = sequence.is_first.shape[0] - 1
+        beliefs = self.simulate(jax.tree.map(lambda x: x[:-1], view.state), sequence.action)
         predictions = self.predictor(jnp.concatenate(beliefs))
-        targets = encode(target, trajectory.observation)
+        targets = encode(target, sequence.observation)
         landed = jnp.concatenate([targets[k:] for k in range(1, self.horizon + 1)])
         losses = latent.cosine_distance(predictions, landed)
         ends = [sum(starts - j for j in range(k)) for k in range(1, self.horizon)]

@@ -1,40 +1,38 @@
-"""A curiosity method by its name."""
+"""What a configuration makes of its method."""
 
-import jax
-
-from byol_explore.config import METHODS, READ_BY, Config
-from byol_explore.curiosity.base import Curiosity
-from byol_explore.curiosity.byol_explore import BYOLExplore
-from byol_explore.curiosity.icm import ICM
-from byol_explore.curiosity.none import NoCuriosity
-from byol_explore.curiosity.rnd import RND
-from byol_explore.envs.base import EnvSpec
-from byol_explore.errors import unknown
-from byol_explore.networks.assembly import make_encoder
-from byol_explore.types import Array
+from byol_explore.config import Config
+from byol_explore.registries import METHODS
 
 
-def embedding_size(config: Config) -> int:
-    """Width of the encoder that the curiosity reads or, for RND, has."""
-    own = config.curiosity.embedding_size
-    may_differ = config.method == "rnd" or not config.curiosity.share
-    return own if own is not None and may_differ else config.network.embedding_size
+def prioritizes(config: Config) -> bool:
+    """Whether intrinsic rewards are clipped: as set, or as the paper has it for the method."""
+    setting = config.curiosity.prioritize
+    return METHODS.get(config.method).prioritizes if setting is None else setting
+
+
+def is_paid(config: Config) -> bool:
+    """Whether curiosity has a part in the reward at all."""
+    return METHODS.get(config.method).is_curious and config.regime != "extrinsic"
 
 
 def has_own_representation(config: Config) -> bool:
     """Whether a second encoder and core are trained by the curiosity alone."""
-    return not config.curiosity.share and "share" in READ_BY[config.method]
+    method = METHODS.get(config.method)
+    return method.is_curious and method.reads_representation and not config.curiosity.share
 
 
-def make_curiosity(config: Config, spec: EnvSpec, key: Array) -> Curiosity:
-    size = embedding_size(config)
-    match config.method:
-        case "byol-explore":
-            return BYOLExplore(config.network, config.curiosity, spec.action, size, key)
-        case "rnd":
-            return RND(make_encoder(config.network, spec, jax.random.split(key)[0], size))
-        case "icm":
-            return ICM(config.network, spec.action, size, key)
-        case "none":
-            return NoCuriosity()
-    raise unknown("method", config.method, list(METHODS))
+def embedding_size(config: Config) -> int:
+    """Width of the encoder that the curiosity reads, or has for itself."""
+    own = config.curiosity.embedding_size
+    may_differ = not METHODS.get(config.method).reads_representation or not config.curiosity.share
+    return own if own is not None and may_differ else config.network.embedding_size
+
+
+def method_settings(config: Config) -> dict[str, object]:
+    """The settings of curiosity that the method looks at, with the values that it works with."""
+    values = {name: getattr(config.curiosity, name) for name in METHODS.get(config.method).reads}
+    if "prioritize" in values:
+        values["prioritize"] = prioritizes(config)
+    if config.regime == "extrinsic":
+        values.pop("prioritize", None)
+    return values

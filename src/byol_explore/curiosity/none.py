@@ -1,22 +1,24 @@
 """No curiosity: the pure RL baseline."""
 
-import equinox as eqx
+from typing import Self
+
 import jax.numpy as jnp
 
-from byol_explore.curiosity.base import CuriosityOutput
+from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials
 from byol_explore.networks.assembly import View
-from byol_explore.types import Encoder, Trajectory
+from byol_explore.types import Array, Sequence
 
 
-class NoCuriosity(eqx.Module):
+class NoCuriosity(Curiosity):
     """Certain of everything: no loss, no uncertainty."""
 
-    def initial_target(self, encoder: Encoder, fresh: Encoder) -> tuple[()]:
-        return ()
+    is_curious = False
+    reads = ()
 
-    def update_target(self, target: tuple[()], encoder: Encoder) -> tuple[()]:
-        return ()
+    @classmethod
+    def make(cls, materials: Materials, key: Array) -> Self:
+        return cls()
 
-    def __call__(self, target: tuple[()], view: View, trajectory: Trajectory) -> CuriosityOutput:
+    def __call__(self, state: tuple[()], view: View, sequence: Sequence) -> CuriosityOutput:
         zero = jnp.zeros(())
-        return CuriosityOutput(zero, jnp.zeros_like(trajectory.reward), {"prediction_error": zero[None]})
+        return CuriosityOutput(zero, jnp.zeros(sequence.valid.shape), {"prediction_error": zero[None]})

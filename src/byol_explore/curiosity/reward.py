@@ -1,4 +1,8 @@
-"""Extrinsic and intrinsic rewards, each on its scale, made into the one that the agent maximises."""
+"""Uncertainties and the task's own rewards, made into the one reward that an agent maximises.
+
+`make_rewards` is all that a learner, the doctor or anybody else needs: a pure function of
+running statistics and a batch.
+"""
 
 from functools import partial
 from typing import NamedTuple
@@ -73,13 +77,72 @@ def rescale(
     return stats, reward / jnp.maximum(jnp.sqrt(mean_square), minimum)[task]
 
 
-def mix(extrinsic: Float[Array, "*n"], intrinsic: Float[Array, "*n"], regime: str, mixing: float) -> Float[Array, "*n"]:
-    """r_e + lambda r_i (mixed), r_i (intrinsic) or r_e (extrinsic), section 4."""
+class RewardSettings(NamedTuple):
+    """How uncertainties become rewards (section 3.3, appendices A.3 and C)."""
+
+    regime: str = "mixed"  # extrinsic + lambda intrinsic, or one of the two: "intrinsic", "extrinsic"
+    mixing: float = 0.1  # lambda
+    prioritize: bool = True  # clip normalised uncertainties at their mean
+    decay: float = 0.99  # of the normaliser's statistics
+    intrinsic_step: float = 0.0  # of the intrinsic reward's scale, 0 for none
+    extrinsic_step: float = 0.0
+    min_scale: float = 1e-2  # that is divided by
+
+
+class RewardStatistics(NamedTuple):
+    """What is known of rewards so far."""
+
+    normalizer: moments.Normalizer  # one for all tasks, or one for each: [1 or tasks] in every field
+    extrinsic: RewardScale
+    intrinsic: RewardScale
+
+
+class Rewards(NamedTuple):
+    """A batch's rewards, all [S, B]."""
+
+    total: Array  # what the agent maximises
+    normalized: Array  # uncertainties normalised and perhaps clipped, 0 where no transition is
+    scaled: Array  # these on their task's scale
+    intrinsic: Array  # the part of the total that is curiosity's
+    extrinsic: Array  # and the task's
+
+
+def initial_statistics(tasks: int = 1, *, per_task: bool = True) -> RewardStatistics:
+    """Before the first batch; with a normaliser for each task, or one for all."""
+    return RewardStatistics(initial_normalizers(tasks if per_task else 1), initial_scale(tasks), initial_scale(tasks))
+
+
+def make_rewards(
+    statistics: RewardStatistics,
+    uncertainty: Float[Array, "S B"],
+    extrinsic: Float[Array, "S B"],
+    task: Int[Array, "S B"],
+    valid: Bool[Array, "S B"],
+    settings: RewardSettings,
+) -> tuple[RewardStatistics, Rewards]:
+    """Rewards of a batch, and the statistics with the batch in them, which are those that it is measured by."""
+    normalizer, normalized = intrinsic_reward(
+        statistics.normalizer, uncertainty, task, valid, settings.decay, settings.prioritize
+    )
+
+    def on_scale(stats: RewardScale, reward: Array, step: float) -> tuple[RewardScale, Array]:
+        stats, scaled = rescale(stats, reward.ravel(), task.ravel(), valid.ravel(), step, settings.min_scale)
+        return stats, scaled.reshape(reward.shape)
+
+    extrinsic_stats, own = on_scale(statistics.extrinsic, extrinsic, settings.extrinsic_step)
+    intrinsic_stats, scaled = on_scale(statistics.intrinsic, normalized, settings.intrinsic_step)
+    own_part, part = parts(own, scaled, settings.regime, settings.mixing)
+    rewards = Rewards(own_part + part, normalized, scaled, part, own_part)
+    return RewardStatistics(normalizer, extrinsic_stats, intrinsic_stats), rewards
+
+
+def parts(extrinsic: Array, intrinsic: Array, regime: str, mixing: float) -> tuple[Array, Array]:
+    """What the task and what curiosity pays (section 4): r_e and lambda r_i, or one of the two alone."""
     match regime:
         case "mixed":
-            return extrinsic + mixing * intrinsic
+            return extrinsic, mixing * intrinsic
         case "intrinsic":
-            return intrinsic
+            return jnp.zeros_like(extrinsic), intrinsic
         case "extrinsic":
-            return extrinsic
+            return extrinsic, jnp.zeros_like(intrinsic)
     raise ValueError(f"unknown regime {regime!r}")

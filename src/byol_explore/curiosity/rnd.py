@@ -1,30 +1,39 @@
 """Random network distillation (Burda et al., 2019) as appendix B describes it."""
 
-import equinox as eqx
+from typing import Self
+
 import jax
 import jax.numpy as jnp
 
-from byol_explore.curiosity.base import CuriosityOutput
+from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials
 from byol_explore.networks.assembly import View
 from byol_explore.ops import latent, moments
-from byol_explore.types import Encoder, Trajectory
+from byol_explore.types import Array, Encoder, Sequence
 
 
-class RND(eqx.Module):
+class RND(Curiosity):
     """A predictor regresses a fixed random encoder; a transition's uncertainty is the error at o_{t+1}."""
+
+    reads_representation = False
+    has_target = True
 
     predictor: Encoder
 
-    def initial_target(self, encoder: Encoder, fresh: Encoder) -> Encoder:
-        return fresh
+    @classmethod
+    def make(cls, materials: Materials, key: Array) -> Self:
+        return cls(materials.make_encoder(jax.random.split(key)[0]))
 
-    def update_target(self, target: Encoder, encoder: Encoder) -> Encoder:
-        return target
+    def init(self, materials: Materials, encoder: Encoder, key: Array) -> Encoder:
+        """The random encoder."""
+        return materials.make_encoder(key)
 
-    def __call__(self, target: Encoder, view: View, trajectory: Trajectory) -> CuriosityOutput:
-        lead = trajectory.is_first.shape
-        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), trajectory.observation)
-        error = latent.squared_distance(self.predictor(flat), target(flat)).reshape(lead)
+    def target(self, state: Encoder) -> Encoder:
+        return state
+
+    def __call__(self, state: Encoder, view: View, sequence: Sequence) -> CuriosityOutput:
+        lead = sequence.is_first.shape
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), sequence.observation)
+        error = latent.squared_distance(self.predictor(flat), state(flat)).reshape(lead)
         loss = moments.masked_mean(error, jnp.ones(lead, bool))
         return CuriosityOutput(
             loss=loss,

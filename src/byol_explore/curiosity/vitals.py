@@ -1,6 +1,6 @@
 """Signs of life of a curiosity, logged from the first line of a run.
 
-Spread of the embeddings and distance of the target are the learner's own (`Learner._health`). Here are those that need
+Spread of the embeddings and distance of the target are the learner's own. Here are those that need
 more than one batch: how errors grow with the horizon, and in how much of the run curiosity paid anything.
 """
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from byol_explore.config import Config
+from byol_explore.curiosity.methods import is_paid
 
 # A reward in units of its own deviation, clipped at its mean, is 0.4 on average if it is normal (and was 0.3 to 0.4 in
 # all clipped runs once their statistics fitted). A tenth of it is what a deviation leaves that is ten times too large.
@@ -35,7 +36,7 @@ class Payments:
     """
 
     def __init__(self, config: Config) -> None:
-        self.is_used = config.method != "none" and config.regime != "extrinsic"
+        self.is_used = is_paid(config)
         self.steps = self.paid = 0
 
     def add(self, paid_reward: np.ndarray) -> None:

@@ -3,9 +3,11 @@
 import math
 from statistics import median
 
+from byol_explore.algorithms.vmpo import VMPO
 from byol_explore.doctor.evidence import Evidence, TaskProbe
-from byol_explore.doctor.findings import Finding, finding, grade, unknown
+from byol_explore.doctor.findings import Finding, finding, grade, not_used, unknown
 from byol_explore.metrics import scalars
+from byol_explore.registries import ALGORITHMS
 
 # Dual variables are kept above 1e-8: what is within a hundred times that has run into its floor.
 DUAL_FLOOR = 1e-6
@@ -37,9 +39,18 @@ COUNTS = ("steps", "learner_steps", "episode", "elapsed", "return", "best_return
           "rooms_", "cells_", "policy_lag")  # fmt: skip
 
 
+NO_DUALS = "the algorithm has no temperature and no KL constraint"
+
+
+def _has_duals(evidence: Evidence) -> bool:
+    return issubclass(ALGORITHMS.get(evidence.config.algorithm), VMPO)
+
+
 def check_temperature(evidence: Evidence) -> Finding:
     """V-MPO's temperature: at its floor, and in relation to the advantages that it divides."""
     check = "temperature"
+    if not _has_duals(evidence):
+        return not_used(check, NO_DUALS)
     logged, advantage = evidence.recent("temperature"), evidence.recent("advantage_stddev")
     now = evidence.probe.temperature if evidence.probe else logged
     if now is None:
@@ -50,39 +61,43 @@ def check_temperature(evidence: Evidence) -> Finding:
     detail = f"{now:.3g}" + (f", {ratio:.3g} times the advantages' deviation" if ratio is not None else "")
     if not math.isfinite(now) or now <= DUAL_FLOOR:
         return finding(check, "bad", now, f"{detail}: at its floor" if now <= DUAL_FLOOR else detail,
-                       "one sample of a batch has all the weight: raise agent.temperature_epsilon or lower "
+                       "one sample of a batch has all the weight: raise vmpo.temperature_epsilon or lower "
                        "optimizer.dual_learning_rate")  # fmt: skip
     warning = ratio is not None and not COLD <= ratio <= HOT
     return finding(check, grade(bad=False, warning=warning), now, detail,
                    "it should be of the order of the advantages: raise optimizer.dual_learning_rate so that it can "
-                   "follow them, or start agent.temperature nearer to them")  # fmt: skip
+                   "follow them, or start vmpo.temperature nearer to them")  # fmt: skip
 
 
 def check_kl(evidence: Evidence) -> Finding:
     """How far the policy is from the one that acted, in units of what is allowed."""
     check, kl, allowed = "kl", evidence.recent("kl"), _allowed_kl(evidence)
+    if not _has_duals(evidence):
+        return not_used(check, NO_DUALS)
     if kl is None or allowed is None:
         return unknown(check, evidence)
     ratio = kl / allowed
     return finding(check, grade(bad=ratio > BROKEN_KL, warning=ratio > LOOSE_KL), ratio,
                    f"KL to the acting policy {kl:.3g}, allowed {allowed:.3g}",
-                   "the policy jumps: lower the learning rate or agent.target_period, or raise "
+                   "the policy jumps: lower the learning rate or vmpo.target_period, or raise "
                    "optimizer.dual_learning_rate")  # fmt: skip
 
 
 def _allowed_kl(evidence: Evidence) -> float | None:
     """The sum of all constraints."""
-    action, agent = evidence.action, evidence.config.agent
+    action, settings = evidence.action, evidence.config.vmpo
     if action is None:
         return None
-    gaussian = agent.kl_mean_epsilon + agent.kl_covariance_epsilon
-    return len(action.discrete) * agent.kl_categorical_epsilon + action.continuous * gaussian or None
+    gaussian = settings.kl_mean_epsilon + settings.kl_covariance_epsilon
+    return len(action.discrete) * settings.kl_categorical_epsilon + action.continuous * gaussian or None
 
 
 def check_multipliers(evidence: Evidence) -> Finding:
     """The KL constraints' multipliers."""
-    check, agent = "kl multiplier", evidence.config.agent
-    starts = {"categorical": agent.kl_categorical, "mean": agent.kl_mean, "covariance": agent.kl_covariance}
+    check, settings = "kl multiplier", evidence.config.vmpo
+    if not _has_duals(evidence):
+        return not_used(check, NO_DUALS)
+    starts = {"categorical": settings.kl_categorical, "mean": settings.kl_mean, "covariance": settings.kl_covariance}
     if evidence.probe is not None:
         kinds = evidence.probe.multipliers
     elif (logged := evidence.recent("kl_multiplier")) is not None:
@@ -98,7 +113,7 @@ def check_multipliers(evidence: Evidence) -> Finding:
         return finding(check, "bad" if broken else "ok", largest, detail, "raise optimizer.dual_learning_rate")
     bad = not grown < HUGE_MULTIPLIER
     return finding(check, grade(bad=bad, warning=grown > LARGE_MULTIPLIER), largest, detail,
-                   "the constraint is broken all the time: lower the learning rate or agent.target_period")  # fmt: skip
+                   "the constraint is broken all the time: lower the learning rate or vmpo.target_period")  # fmt: skip
 
 
 def check_value(evidence: Evidence) -> Finding:
@@ -141,7 +156,7 @@ def _value_of_task(seen: TaskProbe, start: float, minimum: float) -> tuple[float
 def check_entropy(evidence: Evidence) -> Finding:
     """Whether the policy still tries things."""
     check, success = "entropy", evidence.recent("success_rate") or 0.0
-    advice = "the policy has collapsed: raise agent.entropy_weight or lower agent.kl_categorical_epsilon"
+    advice = "the policy has collapsed: raise agent.entropy_weight or lower vmpo.kl_categorical_epsilon"
     if evidence.probe is None:
         entropy, action = evidence.recent("entropy"), evidence.action
         if entropy is None or action is None or action.continuous or not action.discrete:

@@ -7,6 +7,7 @@ looks alike and every prediction is right: the loss looks wonderful, and curiosi
 from byol_explore.config import Config
 from byol_explore.doctor.evidence import Course, Evidence, TaskProbe
 from byol_explore.doctor.findings import NO_CURIOSITY, Finding, finding, grade, not_used, unknown
+from byol_explore.registries import METHODS
 
 # An encoder of first-person images that had collapsed logged 0.002; the narrowest that came back to life, 0.03.
 COLLAPSED_SPREAD, LOW_SPREAD = 5e-3, 5e-2
@@ -29,10 +30,10 @@ SLOW_TARGET = 0.999
 def check_embedding(evidence: Evidence) -> Finding:
     """Whether observations that differ have embeddings that differ, now and from the start."""
     check, config = "embedding", evidence.config
-    if config.method == "none":
+    if not evidence.method.is_curious:
         return not_used(check, NO_CURIOSITY)
-    # The policy's encoder, whose spread is logged, is not what rnd's curiosity sees through.
-    logged = None if config.method == "rnd" else evidence.course("embedding_spread")
+    # The policy's encoder, whose spread is logged, is not what a curiosity with networks of its own sees through.
+    logged = evidence.course("embedding_spread") if evidence.method.reads_representation else None
     if evidence.probe is None:
         return unknown(check, evidence) if logged is None else _as_logged(check, config, logged)
     task, seen = max(evidence.probe.tasks.items(), key=lambda item: (*_collapse(item[1]), -item[1].spread))
@@ -83,7 +84,7 @@ def _remedies(config: Config) -> str:
     if not config.network.center:
         return "start again with network.center, which is off"
     curiosity, steps = config.curiosity, ["check that observations vary"]
-    if config.method == "byol-explore" and curiosity.target_decay < SLOW_TARGET:
+    if "target_decay" in METHODS.get(config.method).reads and curiosity.target_decay < SLOW_TARGET:
         steps.append(f"raise curiosity.target_decay nearer to 1 (it is {curiosity.target_decay:g})")
     if curiosity.loss_weight > 1.0:
         steps.append(f"lower curiosity.loss_weight (it is {curiosity.loss_weight:g})")
@@ -94,9 +95,9 @@ def _remedies(config: Config) -> str:
 def check_horizon(evidence: Evidence) -> Finding:
     """Whether errors grow with the horizon; errors that do not, of embeddings that hardly differ, are a collapse."""
     check, config = "horizon", evidence.config
-    if config.method != "byol-explore":
-        why = NO_CURIOSITY if config.method == "none" else f"{config.method} predicts one step ahead"
-        return not_used(check, why)
+    if "horizon" not in evidence.method.reads:
+        curious = evidence.method.is_curious
+        return not_used(check, f"{config.method} predicts one step ahead" if curious else NO_CURIOSITY)
     if config.curiosity.horizon == 1:
         return not_used(check, "curiosity.horizon is 1: there is nothing to compare")
     growth, spread = evidence.recent("error_growth"), _spread(evidence)

@@ -24,10 +24,11 @@ ROUNDING = 1e-4
 def check_target(evidence: Evidence) -> Finding:
     """Whether the target network moves as the method wants it to."""
     check, config = "target", evidence.config
-    if config.method in ("none", "icm"):
-        return not_used(check, NO_CURIOSITY if config.method == "none" else "icm has no target network")
+    if not evidence.method.has_target:
+        curious = evidence.method.is_curious
+        return not_used(check, f"{config.method} has no target network" if curious else NO_CURIOSITY)
     probe = evidence.probe.target if evidence.probe else None
-    if config.method == "rnd" or config.ablation == "fixed-targets":
+    if "target_decay" not in evidence.method.reads or config.ablation == "fixed-targets":
         return _fixed_target(check, evidence)
     distance = probe.distance if probe else evidence.recent("target_distance")
     if config.curiosity.target_decay == 1.0:
@@ -41,7 +42,7 @@ def check_target(evidence: Evidence) -> Finding:
     if probe is not None and (_is_stuck(evidence) or probe.moved == 0.0):
         since = "since the checkpoint before" if probe.moved == 0.0 else "in an update"
         return finding(check, "bad", distance, f"{detail} and has not moved {since}",
-                       "the target must follow the encoder after every learner step: see update_target")  # fmt: skip
+                       "the target must follow the encoder after every learner step")  # fmt: skip
     if distance < EQUAL_TARGET:
         return finding(check, "warning", distance, "target and encoder are equal",
                        "check that learning rate and curiosity.target_decay are above 0")  # fmt: skip
@@ -60,7 +61,8 @@ def _is_stuck(evidence: Evidence) -> bool:
 
 
 def _fixed_target(check: str, evidence: Evidence) -> Finding:
-    why = "of rnd" if evidence.config.method == "rnd" else "of the fixed-targets ablation"
+    config = evidence.config
+    why = f"of {config.method}" if config.ablation == "none" else f"of the {config.ablation} ablation"
     if evidence.probe is None or evidence.probe.target is None:
         return unknown(check, evidence)
     target = evidence.probe.target
@@ -72,7 +74,7 @@ def _fixed_target(check: str, evidence: Evidence) -> Finding:
 def check_normalizer(evidence: Evidence) -> Finding:
     """Whether the running statistics of the uncertainty fit what is seen now."""
     check, probe = "normaliser", evidence.probe
-    if evidence.config.method == "none":
+    if not evidence.method.is_curious:
         return not_used(check, NO_CURIOSITY)
     if probe is None:
         return _normalizer_as_logged(check, evidence)
@@ -117,7 +119,7 @@ def _factor(one: float, other: float) -> float:
 def check_boundaries(evidence: Evidence) -> Finding:
     """Whether the step from one episode to the next is worth nothing, counts nowhere and lets nothing through."""
     check, probe = "boundaries", evidence.probe
-    if evidence.config.method == "none":
+    if not evidence.method.is_curious:
         return not_used(check, NO_CURIOSITY)
     if probe is None:
         return unknown(check, evidence)

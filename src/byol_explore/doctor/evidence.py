@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from byol_explore.config import Config
+from byol_explore.curiosity.base import Curiosity
 from byol_explore.envs.base import ActionSpec
 from byol_explore.metrics import read_metrics
+from byol_explore.registries import METHODS
 
 Row = dict[str, Any]
 RECENT = 3  # log steps that "now" is a mean over: one alone is noisy
@@ -60,7 +62,7 @@ class Probe(NamedTuple):
     normalizer: tuple[float, float]  # the running ones
     intrinsic_reward: float  # mean, normalised
     paid_share: float  # of the transitions, how many have an intrinsic reward
-    temperature: float
+    temperature: float | None  # of an algorithm that has one
     multipliers: dict[str, float]  # the largest of each kind of KL multiplier
     largest: dict[str, float]  # magnitude in parameters, optimizer and statistics
     not_finite: str | None  # the first array with a NaN or an infinity
@@ -82,6 +84,11 @@ class Evidence:
     probe: Probe | None = None
     why_no_probe: str = ""
     damaged: tuple[str, ...] = ()  # checkpoints that could not be used
+
+    @property
+    def method(self) -> type[Curiosity]:
+        """What the run's curiosity is."""
+        return METHODS.get(self.config.method)
 
     def history(self, name: str) -> list[float]:
         """All finite values of a metric, in the order of time."""

@@ -4,17 +4,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from byol_explore.config import Config
-from byol_explore.curiosity.reward import intrinsic_reward, mix, rescale
 from byol_explore.doctor.evidence import BoundaryProbe, Probe, TargetProbe, TaskProbe
-from byol_explore.learner import Learner, LearnerState, world_encoder
+from byol_explore.learner import Learner, LearnerState, curious_encoder
 from byol_explore.networks.layers import trained
-from byol_explore.ops import moments, popart, returns
+from byol_explore.ops import moments, popart, vmpo
 from byol_explore.training import first_not_finite
-from byol_explore.types import AnyArray, Array, Policy, PyTree, Trajectory
+from byol_explore.types import Action, AnyArray, Array, Policy, PyTree, Sequence, Trajectory
 
 
 class Seen(NamedTuple):
@@ -28,52 +26,36 @@ class Seen(NamedTuple):
     extrinsic_part: Array  # [T-1, B]
     value: Array  # [T-1, B]
     value_target: Array  # [T-1, B]
-    running: tuple[Array, Array]  # [1 or tasks] means and standard deviations in the normalisers before
+    running: tuple[Array, Array]  # [1 or tasks] means and standard deviations in the normalizers before
     popart_scale: Array  # [tasks]
 
 
 def look(learner: Learner, state: LearnerState, trajectory: Trajectory) -> Seen:
-    """What the learner's loss computes on its way, kept for every transition."""
-    config, online, valid = learner.config, state.online, trajectory.valid
-    view, world_view = learner.views(online.actor, trajectory)
-    uncertainty = online.curiosity(state.target, world_view, trajectory).uncertainty
-    decay, task = config.curiosity.normalizer_decay, jnp.broadcast_to(trajectory.task, valid.shape)
-    normalizer, intrinsic = intrinsic_reward(
-        state.statistics.normalizer, uncertainty, task, valid, decay, config.prioritize
+    """What the learner finds out on its way to a loss, kept for every transition."""
+    curiosity, judge = state.online.curiosity, learner.judge
+    seen = learner.see(state.online, state, trajectory)
+    uncertainty = seen.curiosity.uncertainty
+    last = state.online.value.layers[-1]
+    judgement = judge(state.statistics, last, seen.value_hidden, uncertainty, trajectory)
+    rewards, embedding = judgement.rewards, seen.curious.embedding
+    if curiosity.has_target and not curiosity.reads_representation:  # it sees through the target alone
+        embedding = jax.vmap(curiosity.target(state.curiosity))(trajectory.observation)
+    raw, decay = state.statistics.reward.normalizer.raw, judge.settings.decay
+    return Seen(
+        embedding=embedding,
+        uncertainty=uncertainty,
+        intrinsic=rewards.normalized,
+        normalizer=judgement.statistics.reward.normalizer,
+        intrinsic_part=rewards.intrinsic,
+        extrinsic_part=rewards.extrinsic,
+        value=judgement.value[:-1],
+        value_target=judgement.judged.value_target,
+        running=(moments.corrected(raw, decay)[0], moments.standard_deviation(raw, decay)),
+        popart_scale=popart.scale(state.statistics.popart, learner.critic.min_scale),
     )
-    parts = _parts(config, state, trajectory, intrinsic)
-    reward = (1.0 - config.agent.gamma) * (parts[0] + parts[1])
-    stats, task = state.statistics.popart, trajectory.task
-    normalized = jnp.sum(jax.nn.one_hot(task, learner.tasks) * online.value(view.belief), axis=-1)
-    scale = popart.scale(stats, config.agent.popart_min_scale)
-    value = scale[task] * normalized + stats.mean[task]
-    discount = config.agent.gamma * trajectory.discount
-    target = jax.vmap(returns.vtrace_targets, 1, 1)(value, reward, discount, valid)
-    embedding = world_view.embedding
-    if config.method == "rnd":  # whose curiosity sees through the random encoder
-        embedding = jax.vmap(state.target)(trajectory.observation)
-    raw = state.statistics.normalizer.raw
-    running = moments.corrected(raw, decay)[0], moments.standard_deviation(raw, decay)
-    return Seen(embedding, uncertainty, intrinsic, normalizer, *parts, value[:-1], target, running, scale)
 
 
 _look = jax.jit(look, static_argnums=0)
-
-
-def _parts(config: Config, state: LearnerState, trajectory: Trajectory, intrinsic: Array) -> tuple[Array, Array]:
-    """Both parts of the reward on the scales on which they are added, [T-1, B]."""
-    agent, statistics, valid = config.agent, state.statistics, trajectory.valid
-    task = jnp.broadcast_to(trajectory.task, valid.shape).ravel()
-    scaled = [
-        rescale(stats, reward.ravel(), task, valid.ravel(), step, agent.min_reward_scale)[1].reshape(valid.shape)
-        for stats, reward, step in (
-            (statistics.intrinsic, intrinsic, config.intrinsic_scale_step),
-            (statistics.extrinsic, jnp.asarray(trajectory.reward), agent.extrinsic_scale_step),
-        )
-    ]
-    nothing = jnp.zeros(valid.shape)
-    mixing = config.curiosity.mixing
-    return mix(nothing, scaled[0], config.regime, mixing), mix(scaled[1], nothing, config.regime, mixing)
 
 
 def probe_rollout(
@@ -84,8 +66,11 @@ def probe_rollout(
     seen = jax.device_get(_look(learner, state, trajectory))
     valid, config = np.asarray(trajectory.valid), learner.config
     now, running = _farthest_off(seen, trajectory)
-    duals = jax.device_get(state.duals)
-    multipliers = {name: float(np.max(x)) for name, x in duals._asdict().items() if name != "temperature" and x.size}
+    duals: dict[str, np.ndarray] = {}
+    if isinstance(state.duals, vmpo.Duals):
+        duals = jax.device_get(state.duals)._asdict()
+    temperature = duals.pop("temperature", None)
+    multipliers = {name: float(np.max(x)) for name, x in duals.items() if x.size}
     state = jax.device_get(state)
     return Probe(
         steps=steps,
@@ -97,10 +82,10 @@ def probe_rollout(
         normalizer=running,
         intrinsic_reward=float(np.mean(seen.intrinsic[valid])),
         paid_share=float(np.mean(seen.intrinsic[valid] > 0)),
-        temperature=float(duals.temperature),
+        temperature=None if temperature is None else float(temperature),
         multipliers=multipliers,
         largest={
-            "parameters": _largest((state.online, state.target)),
+            "parameters": _largest((state.online, state.curiosity)),
             "optimizer": _largest(state.optimizer),
             "statistics": _largest(state.statistics),
         },
@@ -110,7 +95,7 @@ def probe_rollout(
 
 def _by_normalizer(seen: Seen, trajectory: Trajectory) -> list[np.ndarray]:
     """Uncertainties of the valid transitions that each normaliser measures."""
-    valid, task = np.asarray(trajectory.valid), np.asarray(trajectory.task)
+    valid, task = np.asarray(trajectory.valid), np.asarray(trajectory.task)[:-1]
     count = len(seen.running[0])
     return [seen.uncertainty[valid & ((task == index) | (count == 1))] for index in range(count)]
 
@@ -126,11 +111,11 @@ def _farthest_off(seen: Seen, trajectory: Trajectory) -> tuple[tuple[float, floa
 
 
 def _task(state: LearnerState, trajectory: Trajectory, seen: Seen, index: int) -> TaskProbe:
-    mine = np.asarray(trajectory.task) == index
-    valid = np.asarray(trajectory.valid) & mine
+    mine = np.asarray(trajectory.task) == index  # [T, B]
+    valid = np.asarray(trajectory.valid) & mine[:-1]
     target, value = seen.value_target[valid], seen.value[valid]
-    embedding = seen.embedding[:, mine].reshape(-1, seen.embedding.shape[-1])
-    distinct = first_of_each(jax.tree.map(lambda x: np.asarray(x)[:, mine], trajectory.observation))
+    embedding = seen.embedding[mine]
+    distinct = first_of_each(jax.tree.map(lambda x: np.asarray(x)[mine], trajectory.observation))
     spread, rank = spread_and_rank(embedding[distinct])
     policy = jax.tree.map(lambda x: np.asarray(x)[valid], trajectory.policy)
     entropy, stddev = width(policy)
@@ -169,8 +154,8 @@ def spread_and_rank(embedding: np.ndarray) -> tuple[float, float]:
 
 
 def first_of_each(observation: PyTree) -> list[int]:
-    """Where in the flattened [T, B, ...] each different observation comes first: how often it comes is no matter."""
-    rows = [np.asarray(x).reshape(x.shape[0] * x.shape[1], -1) for x in jax.tree.leaves(observation)]
+    """Where in observations [n, ...] each different one comes first: how often it comes is no matter."""
+    rows = [np.asarray(x).reshape(len(x), -1) for x in jax.tree.leaves(observation)]
     seen: dict[bytes, int] = {}
     for index in range(len(rows[0])):
         seen.setdefault(b"".join(row[index].tobytes() for row in rows), index)
@@ -201,7 +186,7 @@ def _boundary(
 ) -> BoundaryProbe:  # fmt: skip
     """What the dummy transitions are worth, and whether anything of them or across them was counted."""
     valid, decay = np.asarray(trajectory.valid), config.curiosity.normalizer_decay
-    old, new = state.statistics.normalizer.raw, seen.normalizer.raw
+    old, new = state.statistics.reward.normalizer.raw, seen.normalizer.raw
     expected = [
         decay * float(mean) + (1.0 - decay) * float(np.mean(now)) if now.size else float(mean)
         for mean, now in zip(old.mean, _by_normalizer(seen, trajectory), strict=True)
@@ -239,18 +224,24 @@ def _swap(x: np.ndarray, where: np.ndarray) -> np.ndarray:
     return np.where(where.reshape(*where.shape, *[1] * (x.ndim - 2)), np.roll(x, 1, axis=1), x)
 
 
-def measure_target(state: LearnerState, before: PyTree | None, *, comparable: bool) -> TargetProbe:
-    """How far the target is from the online encoder, and whether it moves."""
-    encoder, target = world_encoder(state.online.actor), trained(state.target)
-    after = trained(state.online.curiosity.update_target(state.target, encoder))
-    encoder, before = trained(encoder), trained(before)
+def measure_target(state: LearnerState, before: PyTree | None) -> TargetProbe:
+    """How far the target is from the encoder that predicts it, and whether it moves.
+
+    `before` is the curiosity's state in an earlier checkpoint. A method with networks of its own has no such encoder.
+    """
+    curiosity, encoder = state.online.curiosity, curious_encoder(state.online.actor)
+    comparable = curiosity.reads_representation
+    nothing = Sequence((), Action((), ()), ())  # a target follows the encoder, whatever was seen
+    after = trained(curiosity.target(curiosity.after(state.curiosity, encoder, nothing)))
+    target, encoder = trained(curiosity.target(state.curiosity)), trained(encoder)
     difference = _norm_of_difference(encoder, target) if comparable else 0.0
     stepped = _norm_of_difference(after, target)
     size = max(_norm(target), 1e-12)
+    moved = None if before is None else _norm_of_difference(trained(curiosity.target(before)), target) / size
     return TargetProbe(
         distance=difference / max(_norm(encoder), 1e-12) if comparable else None,
         step=stepped / difference if difference > 0 else stepped / size,
-        moved=None if before is None else _norm_of_difference(before, target) / size,
+        moved=moved,
     )
 
 

@@ -1,6 +1,7 @@
 """Checks of what curiosity pays: to how many transitions, in how much of the run, in which tasks, beside the task."""
 
 from byol_explore.config import Config
+from byol_explore.curiosity.methods import is_paid, prioritizes
 from byol_explore.curiosity.vitals import LEAST_PAID
 from byol_explore.doctor.curiosity_checks import forget_faster
 from byol_explore.doctor.evidence import RECENT, Evidence
@@ -23,8 +24,8 @@ LITTLE_INTRINSIC, MUCH_INTRINSIC = 1e-3, 0.95
 def check_paid(evidence: Evidence) -> Finding:
     """How many transitions are paid for, in how much of the run curiosity paid at all, and whether in every task."""
     check, config = "paid", evidence.config
-    if config.method == "none" or config.regime == "extrinsic":
-        return not_used(check, NO_CURIOSITY if config.method == "none" else "the reward is extrinsic alone")
+    if not is_paid(config):
+        return not_used(check, "the reward is extrinsic alone" if evidence.method.is_curious else NO_CURIOSITY)
     share = evidence.recent("paid_share")
     if share is None and evidence.probe is not None:
         share = evidence.probe.paid_share
@@ -34,8 +35,8 @@ def check_paid(evidence: Evidence) -> Finding:
     course = evidence.course("paying_share")
     seldom = settled and course is not None and course.now < SELDOM
     silent = _silent_tasks(evidence) if settled else []
-    little, much = share < LITTLE_PAID, config.prioritize and share > MUCH_PAID
-    bad = (settled and share < NOTHING_PAID) or (config.prioritize and share > ALL_PAID)
+    little, much = share < LITTLE_PAID, prioritizes(config) and share > MUCH_PAID
+    bad = (settled and share < NOTHING_PAID) or (prioritizes(config) and share > ALL_PAID)
     detail = f"{share:.1%} of the transitions are paid for" + (
         "" if course is None else f"; curiosity paid in {course.now:.0%} of the learner steps so far"
     )
@@ -76,7 +77,7 @@ def silent_advice(config: Config, silent: list[str]) -> str:
     why = f"everything in {', '.join(silent)} is below the mean uncertainty of all tasks"
     if config.intrinsic_scale_step == 0.0:
         return f"{why}: set agent.intrinsic_scale_step (it is 0) to 0.01, so that each task is paid on its own scale"
-    if config.prioritize:
+    if prioritizes(config):
         return f"{why}, and clipped: try --ablation no-clipping, or train such tasks apart"
     return f"{why}: train such tasks apart"
 
@@ -84,9 +85,9 @@ def silent_advice(config: Config, silent: list[str]) -> str:
 def check_mixing(evidence: Evidence) -> Finding:
     """How much of the reward is curiosity."""
     check, config = "mixing", evidence.config
-    if config.method == "none" or config.regime != "mixed":
-        why = NO_CURIOSITY if config.method == "none" else f"the reward is {config.regime} alone"
-        return not_used(check, why)
+    if not evidence.method.is_curious or config.regime != "mixed":
+        curious = evidence.method.is_curious
+        return not_used(check, f"the reward is {config.regime} alone" if curious else NO_CURIOSITY)
     if evidence.probe is None:
         return unknown(check, evidence)
     shares, verdicts = {}, []
@@ -105,7 +106,7 @@ def check_mixing(evidence: Evidence) -> Finding:
 
 def _mixing_advice(config: Config, shares: dict[str, float]) -> str:
     silent = [task for task, share in shares.items() if share == 0]
-    if config.prioritize and 0 < len(silent) < len(shares):  # the threshold is one for all tasks
+    if prioritizes(config) and 0 < len(silent) < len(shares):  # the threshold is one for all tasks
         return silent_advice(config, silent)
     if len(silent) == len(shares):
         return "curiosity pays nothing that could be mixed: see what is paid, the embedding and the normaliser"

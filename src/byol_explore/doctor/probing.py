@@ -23,7 +23,6 @@ from byol_explore.training import atari_settings
 from byol_explore.types import Trajectory
 
 MOST_ROLLOUTS = 12  # until an episode ends inside one
-HAS_TARGET = ("byol-explore", "rnd")
 
 
 class Probed(NamedTuple):
@@ -63,7 +62,7 @@ class _Patient:
 
     def probe(self) -> Probe:
         trajectory = self._rollout()
-        target = self._target() if self.config.method in HAS_TARGET else None
+        target = self._target() if self.state.online.curiosity.has_target else None
         return probe_rollout(self.learner, self.state, trajectory, self.config.env_ids, self.step, target)
 
     def _rollout(self) -> Trajectory:
@@ -113,7 +112,9 @@ class _Patient:
         before = None
         if earlier:
             try:
-                before = self.checkpoints.restore(self.template.target, step=earlier[-1], part="learner.target").state
+                before = self.checkpoints.restore(
+                    self.template.curiosity, step=earlier[-1], part="learner.curiosity"
+                ).state
             except UserError:  # damaged
                 before = None
-        return measure_target(self.state, before, comparable=self.config.method == "byol-explore")
+        return measure_target(self.state, before)

@@ -2,6 +2,9 @@
 
 import os
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from byol_explore.rules import Fraction, NotNegative, OneOf, Positive
 
 RULES = ("paper", "training")
 
@@ -10,25 +13,25 @@ RULES = ("paper", "training")
 class AtariSettings:
     """Preprocessing; the defaults are those of the paper's kind of agent."""
 
-    action_repeat: int = 4
+    action_repeat: Positive[int] = 4
     """Frames that an action lasts; rewards of them are added up."""
-    stack: int = 1
+    stack: Positive[int] = 1
     """Frames in an observation; the agent is recurrent and needs one."""
-    sticky: float = 0.0
+    sticky: Fraction[float] = 0.0
     """Probability that the emulator repeats the last action instead, at every frame (0.25 is usual)."""
     full_action_set: bool = True
     """All 18 actions, or only those that do something in the game."""
-    noops: int = 30
+    noops: NotNegative[int] = 30
     """An episode begins with a random number of frames without action, up to this many."""
-    max_frames: int = 108_000
+    max_frames: Positive[int] = 108_000
     """Frames after which an episode is cut off."""
     clip_rewards: bool = False
     """Rewards to their sign."""
     life_loss: bool = False
     """Whether a lost life counts as the end of an episode."""
-    workers: int = 0
+    workers: NotNegative[int] = 0
     """Processes that emulate, per actor; 0 shares the cores among the actors."""
-    evaluation: str = "paper"
+    evaluation: Annotated[str, OneOf(RULES)] = "paper"
     """Rules of evaluations: paper (up to 30 no-ops, no sticky actions, 108,000 frames), or training (as set here)."""
 
     def for_evaluation(self) -> "AtariSettings":

@@ -89,7 +89,7 @@ def record(actor: Actor, env: AnyEnvironment, key: Array, steps: int, task: int 
         reward=seen.reward[1:],
         discount=seen.discount[1:],
         policy=_stacked(policies[:-1]),
-        task=np.full((1,), task, np.int32),
+        task=np.full(seen.is_first.shape, task, np.int32),
         memory=memories[0],
     )
     return list(frames), trajectory

@@ -26,3 +26,28 @@ def vtrace_targets(
 
     _, targets = jax.lax.scan(backward, value[-1], (reward, discount, value[:-1], valid), reverse=True)
     return targets
+
+
+def generalized_advantage(
+    value: Float[Array, " T"],
+    reward: Float[Array, " S"],
+    discount: Float[Array, " S"],
+    valid: Bool[Array, " S"],
+    decay: float,
+) -> Float[Array, " S"]:
+    """Generalised advantage estimation (Schulman et al., 2016), lambda being the decay.
+
+        delta_t = r_t + discount_t V(o_{t+1}) - V(o_t),   A_t = delta_t + discount_t lambda A_{t+1}
+
+    An invalid (dummy) transition has no advantage and passes none on: a truncated episode bootstraps from the value of
+    its true last observation.
+    """
+
+    def backward(carry: Array, inputs: tuple[Array, ...]) -> tuple[Array, Array]:
+        error, discount_t, valid_t = inputs
+        advantage = jnp.where(valid_t, error + discount_t * decay * carry, 0.0)
+        return advantage, advantage
+
+    errors = reward + discount * value[1:] - value[:-1]
+    _, advantages = jax.lax.scan(backward, jnp.zeros(()), (errors, discount, valid), reverse=True)
+    return advantages

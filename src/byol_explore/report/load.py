@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from byol_explore.config import METHODS, flatten
+from byol_explore.config import flatten
 from byol_explore.errors import UserError
 from byol_explore.evaluation.paper import REFERENCES
 from byol_explore.presets import ABLATIONS
+from byol_explore.registries import METHODS
 from byol_explore.report.words import listed
 
 KEPT = (
@@ -279,7 +280,7 @@ def _told_apart(runs: list[Run]) -> list[Run]:
 
 def _in_order(runs: list[Run]) -> list[str]:
     """Main variant, methods, ablations as the paper lists them, and others by name."""
-    first = {run.variant: run for run in reversed(runs)}
+    first, methods = {run.variant: run for run in reversed(runs)}, METHODS.names()
 
     def place(name: str) -> tuple[Any, ...]:
         run = first[name]
@@ -289,7 +290,7 @@ def _in_order(runs: list[Run]) -> list[str]:
             name != "byol-explore",
             not (plain and method == "byol-explore"),
             not plain,
-            METHODS.index(method) if method in METHODS else len(METHODS),
+            methods.index(method) if method in methods else len(methods),
             list(ABLATIONS).index(ablation) if ablation in ABLATIONS else len(ABLATIONS),
             _natural(name),
         )

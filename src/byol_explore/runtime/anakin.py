@@ -1,7 +1,7 @@
 """Acting and learning inside one compiled program, for environments that run inside jit (Anakin)."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +11,11 @@ from jax.sharding import Mesh, NamedSharding
 from byol_explore.agent import act
 from byol_explore.config import Config
 from byol_explore.envs.base import Environment, VectorEnv
-from byol_explore.learner import Learner, LearnerState, UpdateOutput, keeps_target
+from byol_explore.learner import Learner, LearnerState
 from byol_explore.networks.assembly import Actor
-from byol_explore.runtime.base import AXIS, WHOLE, DispatchOutput, Episodes, share, spread, strongly_typed
+from byol_explore.runtime.base import AXIS, SHARED_OUT, WHOLE, DispatchOutput, Episodes, share, spread, strongly_typed
 from byol_explore.runtime.first_look import look_inside
+from byol_explore.runtime.learning import learn
 from byol_explore.types import AnyArray, Array, Device, Memory, PyTree, TimeStep, Trajectory
 
 
@@ -55,10 +56,7 @@ class Anakin:
         self.devices = len(devices)
         self._kinds = envs
         self.envs = VectorEnv(envs, config.runtime.num_envs // self.devices)
-        self.learner = Learner(
-            config, self.envs.spec, len(envs),
-            stored_is_target=keeps_target(config.agent.target_period, config.updates_per_rollout),
-        )  # fmt: skip
+        self.learner = Learner(config, self.envs.spec, len(envs), in_turn=True)
         whole, shared = (NamedSharding(self.mesh, share(axis)) for axis in (WHOLE, 0))
         self._placement = RunState(whole, shared)  # pyright: ignore[reportArgumentType]
         self.dispatch = jax.jit(self._dispatch, donate_argnums=0, out_shardings=(self._placement, whole))
@@ -93,12 +91,11 @@ class Anakin:
 
     def _dispatch(self, state: RunState) -> tuple[RunState, DispatchOutput]:
         """Several rounds of: act with the target policy for a sequence, then learn from it batch by batch."""
-        batches: Any = Trajectory(*[2] * 6, task=1, memory=1)  # pyright: ignore[reportArgumentType]
-        roll = spread(self._act, self.mesh, (WHOLE, 0), (0, batches, 1))
+        roll = spread(self.rollout, self.mesh, (WHOLE, 0), (0, SHARED_OUT, 1))
 
         def one_round(state: RunState, _: None) -> tuple[RunState, DispatchOutput]:
-            actor, sequences, steps = roll(state.learner.acting, state.actor)
-            learner, updates = self._learn(state.learner, sequences)
+            actor, trajectory, steps = roll(state.learner.acting, state.actor)
+            learner, updates = learn(self.learner, state.learner, trajectory, self.devices)
             output = DispatchOutput(
                 updates.metrics, updates.finite, steps.episodes, steps.places, updates.intrinsic_reward
             )
@@ -108,17 +105,6 @@ class Anakin:
         state, output = jax.lax.scan(one_round, state, length=rounds)
         metrics, finite = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (output.metrics, output.finite))
         return jax.tree.map(strongly_typed, state), output._replace(metrics=metrics, finite=finite)
-
-    def _act(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Steps]:
-        state, trajectory, steps = self.rollout(actor, state)
-        return state, self.batches(trajectory), steps
-
-    def _learn(self, learner: LearnerState, batches: Trajectory) -> tuple[LearnerState, UpdateOutput]:
-        learner, output = jax.lax.scan(self.learner.update, learner, batches)
-        count, steps, _ = output.intrinsic_reward.shape
-        by_device = output.intrinsic_reward.reshape(count, steps, self.devices, -1)
-        in_order = jnp.moveaxis(by_device, 0, 2)  # [T-1, devices, batches, of each]: as the environments are
-        return learner, output._replace(intrinsic_reward=in_order.reshape(steps, -1))
 
     def close(self) -> None: ...
 
@@ -145,22 +131,6 @@ class Anakin:
             (observation, is_first),
             (state.timestep.observation, state.timestep.is_first),
         )
-        trajectory = Trajectory(
-            observation, is_first, action, reward, discount, policy, task=self.envs.task, memory=start
-        )
+        task = jnp.broadcast_to(self.envs.task, is_first.shape)
+        trajectory = Trajectory(observation, is_first, action, reward, discount, policy, task, memory=start)
         return state, trajectory, steps
-
-    def batches(self, trajectory: Trajectory) -> Trajectory:
-        """Split over environments into consecutive learner batches: a new leading axis to scan over."""
-        size = self.config.runtime.batch_size // self.devices
-        count = self.envs.num_envs // size
-
-        def time_major(x: Array) -> Array:
-            return jnp.moveaxis(x.reshape(x.shape[0], count, size, *x.shape[2:]), 1, 0)
-
-        def batch_major(x: Array) -> Array:
-            return x.reshape(count, size, *x.shape[1:])
-
-        timed = trajectory._replace(task=None, memory=None)
-        rest = jax.tree.map(batch_major, (trajectory.task, trajectory.memory))
-        return jax.tree.map(time_major, timed)._replace(task=rest[0], memory=rest[1])

@@ -9,10 +9,11 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from byol_explore.learner import Learner, LearnerState
-from byol_explore.types import AnyArray, Array, PyTree
+from byol_explore.types import AnyArray, Array, PyTree, Trajectory
 
 AXIS = "devices"
 WHOLE = -1
+SHARED_OUT: Any = Trajectory(*[1] * 7, memory=0)  # pyright: ignore[reportArgumentType]
 
 
 class Episodes(NamedTuple):

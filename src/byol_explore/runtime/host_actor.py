@@ -69,7 +69,7 @@ class HostActor:
         firsts, actions, policies, rewards, discounts, episodes, places = zip(*records, strict=True)
         trajectory = Trajectory(
             observations, np.stack([*firsts, last]), stack(actions), np.stack(rewards), np.stack(discounts),
-            stack(jax.device_get(policies)), task=self.task, memory=start,
+            stack(jax.device_get(policies)), np.tile(self.task, (self.length, 1)), memory=start,
         )  # fmt: skip
         return Rollout(trajectory, stack(episodes), np.stack(places), pulled_at, env_seconds, act_seconds)
 

@@ -7,8 +7,9 @@ equally, and the lag of the acting policy is bounded by the length of the queues
 import queue
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +18,15 @@ from jax.sharding import Mesh, NamedSharding
 
 from byol_explore.config import Config
 from byol_explore.envs.host import HostEnvironment
-from byol_explore.learner import Learner, LearnerState, keeps_target
+from byol_explore.learner import Batch, Learner, LearnerState, UpdateOutput
 from byol_explore.networks.assembly import Actor
-from byol_explore.runtime.base import AXIS, WHOLE, DispatchOutput, share, stack, strongly_typed
+from byol_explore.runtime.base import AXIS, SHARED_OUT, WHOLE, DispatchOutput, share, stack, strongly_typed
 from byol_explore.runtime.first_look import look_outside
 from byol_explore.runtime.host_actor import HostActor, Rollout
+from byol_explore.runtime.learning import cut
 from byol_explore.types import Array, Device, PyTree, Trajectory
 
 _PATIENCE = 0.2  # seconds between looks at whether the other side still lives
-_BATCH: Any = Trajectory(*[1] * 6, task=0, memory=0)  # pyright: ignore[reportArgumentType]
 
 
 class HostRunState(NamedTuple):
@@ -133,16 +134,19 @@ class Sebulba:
         self.config, self.envs = config, envs
         self.mesh = Mesh(np.asarray(learners), (AXIS,))
         self.actor_devices = list(actors or learners[:1])
-        updates = config.updates_per_rollout // config.runtime.actors  # before the next actor's turn
-        in_turn = config.runtime.deterministic and keeps_target(config.agent.target_period, updates)
-        self.learner = Learner(config, envs[0].spec, len(envs), stored_is_target=in_turn)
+        share_of_actor = config.runtime.num_envs // config.runtime.actors
+        self.learner = Learner(
+            config, envs[0].spec, len(envs), envs=share_of_actor, in_turn=config.runtime.deterministic
+        )
         self._whole = NamedSharding(self.mesh, share(WHOLE))
-        self.batch_sharding = jax.tree.map(lambda axis: NamedSharding(self.mesh, share(axis)), _BATCH)
+        self.batch_sharding = jax.tree.map(lambda axis: NamedSharding(self.mesh, share(axis)), SHARED_OUT)
         self._parameters = Parameters()
         self._actors: list[ActorThread] | list[LockStep] | None = None
         whole = self._whole
         self._init = jax.jit(self.learner.init)
         self._update = jax.jit(self.learner.update, donate_argnums=0, out_shardings=(whole, whole))
+        self._prepare = jax.jit(self.learner.prepare, donate_argnums=0)
+        self._cut = jax.jit(partial(cut, self.learner))
 
     def init(self, seed: int, *, restored: bool = False) -> HostRunState:
         learner = self.init_learner(seed, restored=restored)
@@ -193,16 +197,32 @@ class Sebulba:
 
     def _learn(self, learner: LearnerState, rollout: Rollout, updates: list[PyTree]) -> LearnerState:
         """One update per batch of environments; a changed target policy is published."""
-        lag = np.float32(self._parameters.step - rollout.pulled_at)
-        for batch in split(rollout.trajectory, self.config.runtime.batch_size):
-            learner, output = self._update(learner, jax.device_put(batch, self.batch_sharding))
-            updates.append(({**output.metrics, "policy_lag": lag}, output.finite))
+        lag = {"policy_lag": np.float32(self._parameters.step - rollout.pulled_at)}
+        learner, batches, judged = self._batches(learner, rollout.trajectory)
+        for batch in batches:
+            learner, output = self._update(learner, batch)
+            if judged is not None:
+                finite = jnp.concatenate([judged.finite, output.finite])
+                output = UpdateOutput(judged.metrics | output.metrics, finite, judged.intrinsic_reward)
+            updates.append((output.metrics | lag, output.finite))
             self._parameters.step += 1
         self._publish(learner)
         return learner
 
+    def _batches(
+        self, learner: LearnerState, trajectory: Trajectory
+    ) -> tuple[LearnerState, Iterator[Batch], UpdateOutput | None]:
+        """The batches of a rollout, each on its devices when it is asked for, and what was judged of all of them."""
+        if not self.learner.algorithm.judges_rollouts:
+            parts = split(trajectory, self.config.runtime.batch_size)
+            return learner, (Batch(jax.device_put(part, self.batch_sharding)) for part in parts), None
+        learner, batch, judged = self._prepare(learner, jax.device_put(trajectory, self.batch_sharding))
+        batches = self._cut(learner, batch)
+        parts = (jax.tree.map(lambda x, i=i: x[i], batches) for i in range(self.learner.updates))
+        return learner, parts, judged
+
     def _publish(self, learner: LearnerState) -> None:
-        version = self._parameters.step // self.config.agent.target_period
+        version = self._parameters.step // self.learner.acting_period
         if version != self._parameters.version:
             self._parameters.publish(learner.acting, version, self.actor_devices)
 
@@ -243,11 +263,9 @@ class Sebulba:
 
 def split(trajectory: Trajectory, size: int) -> list[Trajectory]:
     """Consecutive environments as learner batches."""
-    count = trajectory.task.shape[0]
 
-    def cut(first: int) -> Trajectory:
-        timed = jax.tree.map(lambda x: x[:, first : first + size], trajectory._replace(task=None, memory=None))
-        task, memory = jax.tree.map(lambda x: x[first : first + size], (trajectory.task, trajectory.memory))
-        return timed._replace(task=task, memory=memory)
+    def part(first: int) -> Trajectory:
+        timed = jax.tree.map(lambda x: x[:, first : first + size], trajectory._replace(memory=None))
+        return timed._replace(memory=jax.tree.map(lambda x: x[first : first + size], trajectory.memory))
 
-    return [cut(first) for first in range(0, count, size)]
+    return [part(first) for first in range(0, trajectory.is_first.shape[1], size)]

@@ -24,9 +24,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from byol_explore.config import METHODS, flatten
+from byol_explore.config import flatten
 from byol_explore.errors import UserError, unknown
 from byol_explore.presets import ABLATIONS
+from byol_explore.registries import METHODS
 from byol_explore.study.settings import check_settings
 
 _KEYS = ("name", "description", "preset", "tasks", "multitask", "seeds", "steps", "methods", "ablations", "settings",
@@ -135,8 +136,7 @@ def _variants(data: dict[str, Any]) -> tuple[Variant, ...]:
     """Short forms first, then those written out; byol-explore alone if there are none."""
     variants = []
     for method in _texts(data, "methods"):
-        if method not in METHODS:
-            raise unknown("method", method, list(METHODS))
+        METHODS.check(method)
         variants.append(Variant(method, method))
     for ablation in _texts(data, "ablations"):
         if ablation not in ABLATIONS:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from byol_explore.config import Config, file_name
 from byol_explore.errors import UserError, unknown
-from byol_explore.presets import PRESETS, make_config
+from byol_explore.presets import PRESETS, checked, make_config
 from byol_explore.study.file import Study, Variant
 from byol_explore.study.settings import apply_settings, setting_options
 
@@ -40,7 +40,7 @@ def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list
 
     A UserError for the first run whose configuration is wrong.
     """
-    if study.preset not in PRESETS:
+    if not PRESETS.knows(study.preset):
         raise _unknown_preset(study)
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds is {seeds}: it must be positive")
@@ -95,7 +95,7 @@ def _planned(study: Study, variant: Variant, task: str, seed: int) -> PlannedRun
         given = {"env": task, "seed": seed, "steps": study.steps or config.steps}
         if variant.regime is not None:
             given["regime"] = variant.regime
-        config = apply_settings(dataclasses.replace(config, **given), settings).validate()  # pyright: ignore[reportArgumentType]
+        config = checked(apply_settings(dataclasses.replace(config, **given), settings))  # pyright: ignore[reportArgumentType]
     except UserError as error:
         raise UserError(f"{study.source}: variant {variant.name!r}: {error}") from None
     ablation = {} if variant.ablation == "none" else {"ablation": variant.ablation}
@@ -118,8 +118,8 @@ def _check_names(study: Study, runs: Sequence[PlannedRun]) -> None:
 
 def _unknown_preset(study: Study) -> UserError:
     if not study.is_shipped:
-        return UserError(f"{study.source}: {unknown('preset', study.preset, list(PRESETS))}")
+        return UserError(f"{study.source}: {unknown('preset', study.preset, PRESETS.names())}")
     return UserError(
         f"{study.source} needs the preset {study.preset!r} and its environments, which do not exist in this version "
-        f"yet; the presets that do: {', '.join(PRESETS)}"
+        f"yet; the presets that do: {', '.join(PRESETS.names())}"
     )

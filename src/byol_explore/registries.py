@@ -1,0 +1,27 @@
+"""All that can be chosen by name. Light: nothing is imported before it is asked for."""
+
+from typing import TYPE_CHECKING
+
+from byol_explore.registry import Registry
+
+if TYPE_CHECKING:
+    from byol_explore.algorithms.base import Algorithm
+    from byol_explore.curiosity.base import Curiosity
+
+METHODS: "Registry[type[Curiosity]]" = Registry(
+    "method",
+    {
+        "byol-explore": "byol_explore.curiosity.byol_explore:BYOLExplore",
+        "rnd": "byol_explore.curiosity.rnd:RND",
+        "icm": "byol_explore.curiosity.icm:ICM",
+        "none": "byol_explore.curiosity.none:NoCuriosity",
+    },
+)
+
+ALGORITHMS: "Registry[type[Algorithm]]" = Registry(
+    "algorithm",
+    {
+        "v-mpo": "byol_explore.algorithms.vmpo:VMPO",
+        "ppo": "byol_explore.algorithms.ppo:PPO",
+    },
+)

@@ -1,0 +1,84 @@
+"""Parts by name: built in, of installed packages, or anybody's by import path.
+
+A name is looked up among those of this package, then among the entry points of installed packages, and a name like
+`my_package.bonuses:Density` is imported. That name is what a configuration keeps, so every process that reads the
+configuration finds the same part. Code is imported when it is asked for, and not before.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from byol_explore.errors import UserError, unknown
+
+Part = TypeVar("Part")
+_IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+def is_import_path(name: str) -> bool:
+    """Whether a name is one like `my_package.bonuses:Density`."""
+    return _IMPORT_PATH.fullmatch(name) is not None
+
+
+def import_part(kind: str, path: str) -> Any:
+    """What an import path names; a UserError in one line if that cannot be had."""
+    module, name = path.split(":")
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{kind} {path!r}: there is no module {error.name!r}; it must be installed, or in the directory "
+            "where you are or another one of PYTHONPATH"
+        ) from None
+    except AttributeError:
+        raise UserError(f"{kind} {path!r}: module {module!r} has no {name!r}") from None
+    except Exception as error:
+        words = " ".join(str(error).split())
+        raise UserError(f"{kind} {path!r} cannot be imported: {type(error).__name__}: {words}") from error
+
+
+class Registry(Generic[Part]):
+    """The parts of one kind."""
+
+    def __init__(self, kind: str, built_in: Mapping[str, str]) -> None:
+        self.kind, self._paths = kind, dict(built_in)
+        self._added: dict[str, Part] = {}
+
+    @property
+    def group(self) -> str:
+        """The entry points that packages announce their parts in: byol_explore.methods and its like."""
+        return f"byol_explore.{self.kind}s"
+
+    def names(self) -> list[str]:
+        """All but import paths."""
+        return [*self._paths, *self._added, *_installed(self.group)]
+
+    def add(self, name: str, part: Part) -> None:
+        """Make a part known in this process alone; an import path is known in all of them."""
+        self._added[name] = part
+
+    def knows(self, name: str) -> bool:
+        """Whether a name can be looked up; what an import path leads to is seen only when it is followed."""
+        return name in self.names() or is_import_path(name)
+
+    def check(self, name: str) -> None:
+        """A UserError if a name cannot be looked up."""
+        if not self.knows(name):
+            raise unknown(self.kind, name, [*self.names(), "package.module:Name"])
+
+    def get(self, name: str) -> Part:
+        """The part of that name."""
+        self.check(name)
+        if name in self._added:
+            return self._added[name]
+        path = self._paths.get(name) or _installed(self.group).get(name) or name
+        return import_part(self.kind, path)
+
+
+@cache
+def _installed(group: str) -> dict[str, str]:
+    """Import paths that installed packages announce, by name."""
+    return {point.name: point.value for point in entry_points(group=group)}

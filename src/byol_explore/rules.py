@@ -1,0 +1,97 @@
+"""What values a setting may have, said at its field: `steps: Positive[int]`.
+
+A number without a rule is a mistake of ours, not of a user: `check` refuses the class, so a new field cannot accept 0
+silently.
+"""
+
+import dataclasses
+import math
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from byol_explore.errors import UserError, unknown
+
+Number = TypeVar("Number", int, float, int | None, float | None, tuple[int, ...])
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition on a finite number, and the words that ask for it."""
+
+    demand: str
+    holds: Callable[[float], bool]
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """A word out of few."""
+
+    choices: tuple[str, ...]
+
+
+Positive = Annotated[Number, Rule("it must be positive", lambda x: x > 0)]
+NotNegative = Annotated[Number, Rule("it must not be negative", lambda x: x >= 0)]
+Fraction = Annotated[Number, Rule("it must lie between 0 and 1", lambda x: 0 <= x <= 1)]
+Share = Annotated[Number, Rule("it must be above 0 and at most 1", lambda x: 0 < x <= 1)]
+BelowOne = Annotated[Number, Rule("it must be at least 0 and below 1", lambda x: 0 <= x < 1)]
+AtLeastTwo = Annotated[Number, Rule("it must be at least 2", lambda x: x >= 2)]
+Sizes = Annotated[tuple[int, ...], Rule("sizes must be at least 1", lambda x: x >= 1)]
+Finite = Annotated[Number, Rule("it must be finite", lambda _: True)]
+
+
+def check(settings: Any, prefix: str = "") -> None:
+    """A UserError that names the first field whose value has the wrong type or breaks its rule."""
+    for name, (kinds, marks) in _fields(type(settings)).items():
+        value, path = getattr(settings, name), prefix + name
+        if dataclasses.is_dataclass(value):
+            check(value, path + ".")
+            continue
+        _check_type(value, kinds, path)
+        for mark in marks:
+            _check_mark(value, mark, path)
+
+
+def _check_mark(value: Any, mark: Any, path: str) -> None:
+    if isinstance(mark, OneOf) and value not in mark.choices:
+        raise unknown(path, value, list(mark.choices))
+    if not isinstance(mark, Rule) or value is None:
+        return
+    for number in value if isinstance(value, tuple) else (value,):
+        if not math.isfinite(number):
+            raise UserError(f"{path} is {value}: it must be finite")
+        if not mark.holds(number):
+            raise UserError(f"{path} is {value}: {mark.demand}")
+
+
+def _check_type(value: Any, kinds: tuple[Any, ...], path: str) -> None:
+    accepted = tuple(get_origin(kind) or kind for kind in kinds)
+    fits = isinstance(value, accepted) and (bool in accepted or not isinstance(value, bool))
+    if not fits and not (float in accepted and isinstance(value, int) and not isinstance(value, bool)):
+        raise UserError(
+            f"{path} is {value!r}: it must be {' or '.join(_WORDS.get(kind, str(kind)) for kind in accepted)}"
+        )
+
+
+_WORDS: dict[Any, str] = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "text", tuple: "a tuple", type(None): "None",
+}  # fmt: skip
+
+
+@cache
+def _fields(kind: type) -> dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Types and marks of each field of a dataclass; a TypeError if a number has no rule."""
+    hints = get_type_hints(kind, include_extras=True)
+    fields = {}
+    for item in dataclasses.fields(kind):
+        hint = hints[item.name]
+        marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        hint = get_args(hint)[0] if marks else hint
+        union = get_origin(hint) in (types.UnionType, Union)
+        kinds = get_args(hint) if union else (hint,)
+        if any(part in (int, float, tuple[int, ...]) for part in kinds) and not any(isinstance(m, Rule) for m in marks):
+            raise TypeError(f"{kind.__name__}.{item.name} is a number without a rule: see rules.py")
+        fields[item.name] = (kinds, marks)
+    return fields
