@@ -15,13 +15,12 @@ from matplotlib.figure import Figure
 
 from byol_explore.errors import UserError
 from byol_explore.metrics import read_metrics
+from byol_explore.metrics_table import METRICS
 from byol_explore.report.pyramid import draw_visits
 from byol_explore.run_directory import load_config
 
-CURVES = {
-    "cells_found": "places found in the first room",
-    "episode_length": "episode length (agent steps)",
-    "entropy": "policy entropy",
+CURVES = {"cells_found": "Places found in the first room"} | {
+    metric.name: metric.title for metric in METRICS if metric.name in ("episode_length", "entropy")
 }
 
 

@@ -14,7 +14,7 @@ METRICS: dict[str, Any] = {
 
 
 def test_speed_success_and_curiosity_in_a_few_words() -> None:
-    assert describe(METRICS).split() == ["500", "steps/s", "success", "0.25", "curiosity", "0.123", "paid", "50%"]
+    assert describe(METRICS).split() == ["success", "0.25", "curiosity", "0.123", "paid", "50%", "500", "steps/s"]
     assert "success -" in describe({**METRICS, "success_rate": None})
     assert "success 0.25  return 17.5  rooms 3  curiosity" in describe(
         {**METRICS, "return_mean": 17.5, "rooms_found": 3}

@@ -10,7 +10,8 @@ import pytest
 from matplotlib.axes import Axes
 from PIL import Image
 
-from byol_explore.report.curves import PANELS, draw_curves
+from byol_explore.metrics_table import METRICS
+from byol_explore.report.curves import draw_curves
 
 
 def write(directory: Path, rows: list[dict[str, Any]]) -> None:
@@ -18,7 +19,7 @@ def write(directory: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def row(steps: int, **values: Any) -> dict[str, Any]:
-    return {"steps": steps, **{name: 0.5 for _, names in PANELS for name in names}, **values}
+    return {"steps": steps, **{metric.name: 0.5 for metric in METRICS}, **values}
 
 
 def test_curves_are_a_picture_with_every_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +33,7 @@ def test_curves_are_a_picture_with_every_metric(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Axes, "plot", remember)
     write(tmp_path, [row(10, success_rate=None), row(20, success_rate=0.25, kl=3.0)])
     assert draw_curves(tmp_path) == tmp_path / "curves.png"
-    assert set(drawn) == {name for _, names in PANELS for name in names}
+    assert set(drawn) == {metric.name for metric in METRICS}
     assert drawn["success_rate"] == [(20, 0.25)], "what is not known yet is not drawn"
     assert drawn["kl"] == [(10, 0.5), (20, 3.0)]
     with Image.open(tmp_path / "curves.png") as picture:

@@ -5,6 +5,8 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from byol_explore.metrics_table import in_brief
+
 
 class Display(Protocol):
     """Shows the course of a run."""
@@ -74,17 +76,8 @@ class BarDisplay:
 
 
 def describe(metrics: dict[str, Any]) -> str:
-    """Speed, success, return, rooms and curiosity in a few words; what is not known is left out."""
-    success, value, rooms = (metrics.get(name) for name in ("success_rate", "return_mean", "rooms_found"))
-    words = [
-        f"{metrics['steps_per_second']:>8,.0f} steps/s",
-        "success -" if success is None else f"success {success:.2f}",
-        "" if value is None else f"return {value:.1f}",
-        "" if rooms is None else f"rooms {rooms}",
-        f"curiosity {metrics['uncertainty']:.3f}",
-        f"paid {metrics['paid_share']:.0%}",
-    ]
-    return "  ".join(filter(None, words))
+    """Success, return, rooms, curiosity and speed in a few words; what is not logged is left out."""
+    return "  ".join(in_brief(metrics))
 
 
 def make_display(total: int, *, quiet: bool = False) -> Display:

@@ -2,25 +2,13 @@
 
 import numpy as np
 
-from byol_explore.report.learning import STEPS
+from byol_explore.metrics_table import plotted_in
 from byol_explore.report.load import Run, Runs
 from byol_explore.report.model import Block, Curve, Plot, Section, Text
-from byol_explore.report.series import column, make_curve, make_curves
+from byol_explore.report.series import make_curve, plot_metric
 from byol_explore.report.words import listed, slug
 
 MOST_WORLDS = 3  # runs on other tasks are curious in other units; each world has its own plots
-
-PLOTS = (
-    ("uncertainty", "Uncertainty (raw)", "uncertainty", None),
-    ("intrinsic_reward", "Intrinsic reward (normalised)", "intrinsic reward", None),
-    ("paid_share", "Share of transitions that were paid for", "share", (0.0, 1.0)),
-    ("paying_share", "Share of the run so far in which curiosity paid", "share of learner steps", (0.0, 1.0)),
-    ("embedding_spread", "Spread of the embeddings (near 0: collapsed)", "spread", (0.0, 1.0)),
-    ("error_growth", "Error of the longest prediction over that of the shortest", "growth of errors", None),
-    ("target_distance", "Distance of the target encoder from the online one", "relative distance", None),
-)
-
-LOGARITHMIC = ("uncertainty", "target_distance")  # they fall by orders of magnitude
 
 
 def curiosity(runs: Runs) -> Section:
@@ -47,11 +35,8 @@ def _plots(runs: Runs, env: str, world: str) -> list[Block]:
     curious = [variant for variant in runs.variants if runs.method(variant) != "none"]
     of = {variant: [run for run in runs.of(variant) if run.env == env] for variant in curious}
     blocks: list[Block] = []
-    for name, title, label, reach in PLOTS:
-        curves = make_curves({variant: column(group, name) for variant, group in of.items()})
-        if curves:
-            plot = Plot(slug(name, world), where + title, STEPS, label, curves, reach)
-            blocks.append(plot._replace(logarithmic=name in LOGARITHMIC))
+    for metric in plotted_in("curiosity"):
+        blocks += plot_metric(metric, of, world)
     ours = {variant: group for variant, group in of.items() if runs.method(variant) == "byol-explore"}
     curves = [curve for variant, group in ours.items() if (curve := _by_horizon(variant, group)) is not None]
     if curves:

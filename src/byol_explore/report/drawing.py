@@ -44,14 +44,19 @@ def _draw_plot(plot: Plot, variants: list[str]) -> Figure:
         )  # fmt: skip
     _style(axis, plot.title, plot.x_label, plot.y_label)
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-    if plot.logarithmic:
-        axis.set_yscale("log")
-    if plot.y_range:
-        room = 0.03 * (plot.y_range[1] - plot.y_range[0])
-        axis.set_ylim(plot.y_range[0] - room, plot.y_range[1] + room)
+    scale_axis(axis, plot.y_range, logarithmic=plot.logarithmic)
     if plot.curves:
         figure.legend(loc="lower center", ncols=min(len(plot.curves), _LEGEND_COLUMNS), frameon=False, fontsize=8)
     return figure
+
+
+def scale_axis(axis: Axes, y_range: tuple[float, float] | None, *, logarithmic: bool) -> None:
+    """The vertical axis as a metric wants it; a known range with some room around it."""
+    if logarithmic:
+        axis.set_yscale("log")
+    if y_range:
+        room = 0.03 * (y_range[1] - y_range[0])
+        axis.set_ylim(y_range[0] - room, y_range[1] + room)
 
 
 def _draw_bars(bars: Bars, variants: list[str]) -> Figure:

@@ -3,13 +3,12 @@
 import numpy as np
 
 from byol_explore.evaluation.scores import clipped
+from byol_explore.metrics_table import STEPS, metric
 from byol_explore.report.load import Run, Runs
 from byol_explore.report.model import Block, Curve, Plot, Section, Text
 from byol_explore.report.outcomes import has_human, meaning_of_scores, reference
 from byol_explore.report.series import Series, common_grid, known, make_curve, make_curves, task_scores
 from byol_explore.report.words import slug
-
-STEPS = "environment steps"
 
 
 def learning(runs: Runs) -> Section:
@@ -37,7 +36,7 @@ def _overall(runs: Runs, group: str, variants: list[str]) -> list[Plot]:
     if not curves:
         return []
     title = _titled(f"Mean over {len(runs.normalized)} tasks of the clipped normalised score (CHNS)", group)
-    return [Plot(slug("overall", group), title, STEPS, "normalised score (%)", curves, (0.0, 100.0))]
+    return [Plot(slug("overall", group), title, STEPS.unit, "normalised score (%)", curves, (0.0, 100.0))]
 
 
 def _overall_curve(runs: Runs, variant: str, grid: np.ndarray) -> Curve | None:
@@ -66,19 +65,21 @@ def _per_task(runs: Runs, group: str, variants: list[str]) -> list[Plot]:
         curves = make_curves({name: task_scores(runs.of(name, task), task) for name in variants})
         label, reach = _axis(runs, task)
         if curves:
-            plots.append(Plot(slug("score", task, group), _titled(task, group), STEPS, label, curves, reach))
+            plots.append(Plot(slug("score", task, group), _titled(task, group), STEPS.unit, label, curves, reach))
         if _success_says_nothing(runs, task):
             returns = {name: _returns(runs.of(name, task), task) for name in variants}
-            title = _titled(f"{task}, return of training episodes", group)
-            plots.append(Plot(slug("return", task, group), title, STEPS, "return", make_curves(returns)))
+            facts = metric("return_mean")
+            title = _titled(f"{task}, {facts.title.lower()}", group)
+            plots.append(Plot(slug("return", task, group), title, STEPS.unit, facts.unit, make_curves(returns)))
     return plots
 
 
 def _axis(runs: Runs, task: str) -> tuple[str, tuple[float, float] | None]:
     """Label and range of a task's scores."""
-    if task in runs.by_return:
-        return "return", None
-    return ("score", None) if has_human(task) else ("success (%)", (0.0, 100.0))
+    name = "evaluation_return" if has_human(task) else "success_rate"
+    scored = metric("return_mean" if task in runs.by_return else name)
+    scored = scored.percent() if scored.name == "success_rate" else scored
+    return scored.unit, scored.range
 
 
 def _titled(title: str, group: str) -> str:

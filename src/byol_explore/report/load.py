@@ -14,14 +14,11 @@ import numpy as np
 from byol_explore.config import flatten
 from byol_explore.errors import UserError
 from byol_explore.evaluation.paper import REFERENCES
+from byol_explore.metrics_table import read_by_report
 from byol_explore.presets import ABLATIONS
 from byol_explore.registries import METHODS
 from byol_explore.report.words import listed
 
-KEPT = (
-    "steps", "elapsed", "uncertainty", "intrinsic_reward", "paid_share", "paying_share", "embedding_spread",
-    "error_growth", "target_distance", "rooms_found",
-)  # fmt: skip
 _SEED = re.compile(r"-seed\d+$")
 
 
@@ -193,7 +190,7 @@ def _read_log(path: Path, env: str, stamp: tuple[int, int]) -> Log:
 
     A file that has not changed since (its stamp: time and size) is not read again.
     """
-    tasks = split_tasks(env)
+    tasks, kept = split_tasks(env), read_by_report()
     lines: list[list[float]] = []
     errors: list[list[float]] = []
     with path.open(errors="replace") as file:
@@ -205,16 +202,16 @@ def _read_log(path: Path, env: str, stamp: tuple[int, int]) -> Log:
             if not isinstance(row, dict) or not math.isfinite(_number(row.get("steps"))):
                 continue
             scores = [number for task in tasks for number in _task_numbers(row, task, several=len(tasks) > 1)]
-            lines.append([*(_number(row.get(name)) for name in KEPT), *scores])
+            lines.append([*(_number(row.get(name)) for name in kept), *scores])
             horizon = row.get("prediction_error")
             errors.append([_number(value) for value in horizon] if isinstance(horizon, list) else [])
-    width = len(KEPT) + 2 * len(tasks)
+    width = len(kept) + 2 * len(tasks)
     table = np.asarray(lines, np.float64).reshape(len(lines), width).T
-    per_task = table[len(KEPT) :]
+    per_task = table[len(kept) :]
     longest = max(map(len, errors), default=0)
     by_horizon = np.asarray([row + [math.nan] * (longest - len(row)) for row in errors]).reshape(len(lines), longest)
     return Log(
-        columns=dict(zip(KEPT, table, strict=False)),
+        columns=dict(zip(kept, table, strict=False)),
         scores=dict(zip(tasks, per_task[0::2], strict=True)),
         returns=dict(zip(tasks, per_task[1::2], strict=True)),
         prediction_error=by_horizon,

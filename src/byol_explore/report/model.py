@@ -34,6 +34,7 @@ class Plot(NamedTuple):
     curves: list[Curve]
     y_range: tuple[float, float] | None = None
     logarithmic: bool = False  # the y axis, of positive values
+    note: str = ""
 
 
 class Bars(NamedTuple):

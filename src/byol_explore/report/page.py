@@ -93,7 +93,7 @@ def _block(name: str, block: Block, report: Report, *, files: bool) -> str:
             return (
                 f'<figure class="block" id="block-{name}" data-block="{name}">'
                 f"<figcaption><h3>{escape(block.title)}</h3>{links}</figcaption>"
-                f'<div class="drawing"></div></figure>'
+                f'<div class="drawing"></div>{_note(block.note if isinstance(block, Plot) else "")}</figure>'
             )
 
 
@@ -122,13 +122,16 @@ def _table(name: str, table: Table, variants: list[str], links: str) -> str:
     )
     coloured = [variants if title == "variant" else [] for title in table.columns]
     body = "".join(f"<tr>{''.join(_cells(row, decimals, numeric, coloured))}</tr>" for row in table.rows)
-    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     title = escape(table.title)
     return (
         f'<figure class="block table" id="block-{name}"><figcaption><h3>{title}</h3>{links}</figcaption>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>{note}</figure>"
+        f"<tbody>{body}</tbody></table></div>{_note(table.note)}</figure>"
     )
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{escape(text)}</p>' if text else ""
 
 
 def _cells(row: list[Cell], decimals: list[int], numeric: list[bool], coloured: list[list[str]]) -> Iterator[str]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from byol_explore.report.learning import STEPS
+from byol_explore.metrics_table import plotted_in
 from byol_explore.report.load import Run, Runs
-from byol_explore.report.model import Block, HeatMap, Picture, Plot, Section, Text
+from byol_explore.report.model import Block, HeatMap, Picture, Section, Text
 from byol_explore.report.outcomes import Outcomes, normalized
-from byol_explore.report.series import column, make_curves
+from byol_explore.report.series import plot_metric
 from byol_explore.report.words import amount, listed, slug
 
 MOST_MAPS = 12  # pairs of them: visits and rewards
@@ -102,9 +102,8 @@ def _rooms(runs: Runs) -> list[Block]:
     blocks: list[Block] = []
     for env, world in {run.env: run.world for run in runs.runs}.items():
         of = {name: [run for run in runs.of(name) if run.env == env] for name in runs.variants}
-        curves = make_curves({name: column(group, "rooms_found") for name, group in of.items()})
-        if curves:
-            blocks.append(Plot(slug("rooms", world), f"{world}: rooms entered so far", STEPS, "rooms", curves))
+        for metric in plotted_in("places"):
+            blocks += plot_metric(metric, of, world)
     first = [group[0] for name in runs.variants if (group := runs.of(name, "atari:montezuma_revenge"))]
     pyramids = [(run, data) for run in first[:MOST_PYRAMIDS] if (data := _pyramid(run.directory)) is not None]
     return blocks + [

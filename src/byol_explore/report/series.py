@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from byol_explore.metrics_table import STEPS, Metric
 from byol_explore.report.load import Run
-from byol_explore.report.model import Curve
+from byol_explore.report.model import Curve, Plot
+from byol_explore.report.words import slug
 
 POINTS = 200  # of a curve; what is known in more is thinned
 
@@ -67,6 +69,15 @@ def make_curves(series: dict[str, list[Series]]) -> list[Curve]:
     """A curve for each variant that has anything, all on the same steps."""
     grid = common_grid([one for group in series.values() for one in group])
     return [make_curve(variant, grid, on_grid(group, grid)) for variant, group in series.items() if group]
+
+
+def plot_metric(metric: Metric, runs: dict[str, list[Run]], world: str) -> list[Plot]:
+    """A metric of each variant's runs in a world, which is named if there are several; none where nobody logged it."""
+    curves = make_curves({variant: column(group, metric.name) for variant, group in runs.items()})
+    title = f"{world}: {metric.title[0].lower()}{metric.title[1:]}" if world else metric.title
+    note = f"Higher: {metric.higher}." if metric.higher else ""
+    name, scale = slug(metric.name, world), metric.logarithmic
+    return [Plot(name, title, STEPS.unit, metric.unit, curves, metric.range, scale, note)] if curves else []
 
 
 def mean_over_seeds(values: np.ndarray) -> np.ndarray:

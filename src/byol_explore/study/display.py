@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from byol_explore.metrics_table import in_brief
 from byol_explore.study.state import RunState
 
 _PLAIN_EVERY = 60.0  # seconds between lines
@@ -103,16 +104,16 @@ def describe(state: RunState) -> str:
     words = [
         f"{state.steps:,} steps",
         "" if state.success_rate is state.return_mean is None else outcome(state),
-        "" if state.uncertainty is None else f"curiosity {state.uncertainty:.3f}",
+        *([] if state.uncertainty is None else in_brief({"uncertainty": state.uncertainty})),
     ]
     return "  ".join(filter(None, words))
 
 
 def outcome(state: RunState) -> str:
     """How a run's last episodes went: by their success, or by their return where nobody has defined a success."""
-    if state.success_rate is not None:
-        return f"success {state.success_rate:.2f}"
-    return "success -" if state.return_mean is None else f"no success defined, return {state.return_mean:.1f}"
+    if state.success_rate is not None or state.return_mean is None:
+        return in_brief({"success_rate": state.success_rate})[0]
+    return f"no success defined, {in_brief({'return_mean': state.return_mean})[0]}"
 
 
 def make_study_display(name: str) -> StudyDisplay:
