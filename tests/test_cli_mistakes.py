@@ -29,6 +29,7 @@ from runs import (
         ("train --preset big", ["unknown preset 'big'", "choose from: grid"]),
         ("train --env rooms-x", ["unknown environment 'rooms-x'", "byol-explore envs", "rooms-6"]),
         ("train --env rooms-1", ["'rooms-1'", "2 to 50"]),
+        ("train --env atari:hard10", ["atari:hard10 is no environment", "`byol-explore study atari-hard10`"]),
         ("train --env probe:memory,probe:memory", ["'probe:memory,probe:memory'", "twice"]),
         ("train --env probe:memory,probe:hybrid", ["'probe:memory' and 'probe:hybrid'", "differ"]),
         ("train --method vae", ["unknown method 'vae'", "byol-explore, rnd, icm, none"]),

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from byol_explore.errors import DivergenceError, UserError
     from byol_explore.evaluation.episodes import evaluate
     from byol_explore.evaluation.films import film_run
-    from byol_explore.hard10 import train_hard10
     from byol_explore.presets import ABLATIONS, PRESETS, make_config
     from byol_explore.report.build import build_report
     from byol_explore.report.files import write_report
@@ -44,7 +43,6 @@ __all__ = [
     "register_env",
     "run_study",
     "train",
-    "train_hard10",
     "write_report",
 ]
 
@@ -55,7 +53,6 @@ _HOMES = {
     "errors": ("DivergenceError", "UserError"),
     "evaluation.episodes": ("evaluate",),
     "evaluation.films": ("film_run",),
-    "hard10": ("train_hard10",),
     "presets": ("ABLATIONS", "PRESETS", "make_config"),
     "report.build": ("build_report",),
     "report.files": ("write_report",),

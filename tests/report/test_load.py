@@ -106,6 +106,9 @@ def test_each_of_several_tasks_has_its_scores(tmp_path: Path) -> None:
         "rooms-4": [75.0], "atari:alien": [9.0],
     }  # fmt: skip
     assert np.isnan(scores["rooms-5"]).all()
+    best = load_runs([tmp_path]).runs[0].log.best_evaluation
+    assert best["atari:alien"].tolist() == [11.0]
+    assert np.isnan(best["rooms-4"]).all()
 
 
 def test_damaged_lines_and_configurations_do_not_matter_to_the_rest(tmp_path: Path) -> None:

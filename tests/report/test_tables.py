@@ -59,6 +59,32 @@ def test_the_paper_stands_beside_the_same_method_in_the_same_regime(tmp_path: Pa
     assert found["best"].rows[0][-2:] == [227.8, 7127.7]
 
 
+def test_games_have_their_best_evaluation_beside_humans_with_rooms(tmp_path: Path) -> None:
+    """Half of what a human is better than random is 50%; what is above a human is clipped."""
+    alien, venture = (
+        [low + share * (high - low) for share in (0.5, 3.0)] for low, high in ((227.8, 7127.7), (0, 1187.5))
+    )
+    write_run(tmp_path, "alien/rnd-seed0", returns([9e9], evaluation_best=alien[0]), method="rnd", env="atari:alien")
+    write_run(tmp_path, "alien/rnd-seed1", returns([9e9], evaluation_best=alien[0]), method="rnd", env="atari:alien")
+    rows = returns([9e9, 9e9], rooms_found=3)
+    rows[0]["evaluation_best"], rows[1]["evaluation_best"] = venture
+    write_run(tmp_path, "venture/rnd-seed0", rows, method="rnd", env="atari:venture")
+    write_run(tmp_path, "hero/rnd-seed0", returns([9e9]), method="rnd", env="atari:hero")
+    table = tables(tmp_path)["evaluations"]
+    assert table.columns[2:] == ["seeds", "score", "normalised (%)", "clipped (%)", "rooms found"]
+    assert {row[0]: row[2:] for row in table.rows} == {
+        "atari:alien": [2, alien[0], pytest.approx(50.0), pytest.approx(50.0), None],
+        "atari:venture": [1, venture[1], pytest.approx(300.0), 100.0, 3.0],
+        "atari:hero": [0, None, None, None, None],
+        "mean of 2 games": [None, None, pytest.approx(175.0), pytest.approx(75.0), None],
+    }
+
+
+def test_without_games_there_is_no_table_of_evaluations(tmp_path: Path) -> None:
+    write_run(tmp_path, rows=make_rows([0.5], evaluation_best=0.7))
+    assert "evaluations" not in tables(tmp_path)
+
+
 def test_returns_stand_as_they_are_where_no_success_is_defined(tmp_path: Path) -> None:
     write_run(tmp_path, "pendulum/byol-explore-seed0", undefined([-400.0, -500.0]), env="pendulum")
     write_run(tmp_path, "alien/byol-explore-seed0", returns([7127.7]), env="atari:alien")

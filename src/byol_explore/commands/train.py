@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 
 from byol_explore.commands.parsing import OneLineParser, parse
 from byol_explore.config import Config, default_run_dir
@@ -22,7 +20,6 @@ DESCRIPTION = """Train an agent and leave everything in a run directory. For exa
   byol-explore train --env MiniGrid-DoorKey-8x8 --seed 3 --run-dir runs/doorkey
   byol-explore train --env rooms-4,rooms-6 --curiosity.mixing 0.1
   byol-explore train --preset atari-small --regime intrinsic      Montezuma's Revenge by curiosity alone
-  byol-explore train --preset atari --env atari:hard10            ten games, a run each, on accelerators
   byol-explore train --env gymnasium:Acrobot-v1
   byol-explore train --resume --steps 8000000      go on where the default run stopped
 """
@@ -47,9 +44,6 @@ def run(arguments: Sequence[str]) -> None:
         from byol_explore.training import train
 
     command = parse_train(arguments, load_config)
-    if command.config.env == "atari:hard10":
-        _train_hard10(command)
-        return
     summary = train(command.config, command.run_dir, resume=command.resume, quiet=command.quiet)
     if not command.quiet:
         shown = _outcome(summary.data)
@@ -71,24 +65,6 @@ def parse_train(arguments: Sequence[str], load_config: Callable[[Path], Config])
     """What the words ask for: preset, ablation or the run that is resumed decide what all others default to."""
     default = TrainCommand(_first_look(arguments).base_config(load_config))
     return parse("train", TrainCommand, arguments, default=default, description=DESCRIPTION)
-
-
-def _train_hard10(command: TrainCommand) -> None:
-    from byol_explore.hard10 import train_hard10
-
-    scores = train_hard10(command.config, command.run_dir, resume=command.resume, quiet=command.quiet)
-    if command.quiet:
-        return
-    table = Table(title="best evaluation of each game")
-    for column in ("game", "score", "human-normalised (%)", "clipped (%)", "rooms found"):
-        table.add_column(column)
-    for game, entry in scores["games"].items():
-        numbers = ("score", "human_normalized", "clipped")
-        shown = ["-" if entry[name] is None else f"{entry[name]:.1f}" for name in numbers]
-        table.add_row(game, *shown, "-" if entry["rooms_found"] is None else str(entry["rooms_found"]))
-    Console().print(table)
-    if missing := [game for game, entry in scores["games"].items() if entry["score"] is None]:
-        print(f"no score without an evaluation: {', '.join(missing)}; set --log.evaluate-every to at most --steps")
 
 
 class _FirstLook(NamedTuple):

@@ -71,7 +71,7 @@ def env_families() -> dict[str, list[str]]:
         "MiniGrid": [name for name in registered_environments() if name.startswith("MiniGrid")],
         "XLand-MiniGrid": [name for name in registered_environments() if name.startswith("XLand")],
         "probe": [f"probe:{name}" for name in PROBES],
-        "Atari, hardest to explore (atari:hard10 trains one agent for each)": [f"atari:{name}" for name in HARD_GAMES],
+        "Atari, hardest to explore (the study atari-hard10)": [f"atari:{name}" for name in HARD_GAMES],
         "Atari, others": _other_games(),
         "Gymnasium": ["gymnasium:ID for every registered ID, for example gymnasium:Acrobot-v1"],
         **({"registered": list(_registered)} if _registered else {}),
@@ -113,8 +113,8 @@ def make_env(name: str, atari: AtariSettings | None = None) -> Environment | Hos
 
         if name == "atari:hard10":
             raise UserError(
-                "atari:hard10 stands for ten runs, each in a directory of its own: name one of its games, or train "
-                "them all with `byol-explore train --env atari:hard10` or train_hard10"
+                "atari:hard10 is no environment: name one game, for example atari:alien, or train and score all ten "
+                "with `byol-explore study atari-hard10`"
             )
         return Atari(name.removeprefix("atari:"), atari)
     if name.startswith("gymnasium:"):

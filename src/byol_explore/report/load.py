@@ -28,6 +28,7 @@ class Log(NamedTuple):
     columns: dict[str, np.ndarray]  # [R] by name
     scores: dict[str, np.ndarray]  # [R] by task; returns where nothing says what a success is
     returns: dict[str, np.ndarray]  # [R] by task: of training episodes
+    best_evaluation: dict[str, np.ndarray]  # [R] by task: the highest so far
     prediction_error: np.ndarray  # [R, K], K = 0 for methods that have none
 
 
@@ -205,34 +206,36 @@ def _read_log(path: Path, env: str, stamp: tuple[int, int]) -> Log:
             lines.append([*(_number(row.get(name)) for name in kept), *scores])
             horizon = row.get("prediction_error")
             errors.append([_number(value) for value in horizon] if isinstance(horizon, list) else [])
-    width = len(kept) + 2 * len(tasks)
+    width = len(kept) + 3 * len(tasks)
     table = np.asarray(lines, np.float64).reshape(len(lines), width).T
     per_task = table[len(kept) :]
     longest = max(map(len, errors), default=0)
     by_horizon = np.asarray([row + [math.nan] * (longest - len(row)) for row in errors]).reshape(len(lines), longest)
     return Log(
         columns=dict(zip(kept, table, strict=False)),
-        scores=dict(zip(tasks, per_task[0::2], strict=True)),
-        returns=dict(zip(tasks, per_task[1::2], strict=True)),
+        scores=dict(zip(tasks, per_task[0::3], strict=True)),
+        returns=dict(zip(tasks, per_task[1::3], strict=True)),
+        best_evaluation=dict(zip(tasks, per_task[2::3], strict=True)),
         prediction_error=by_horizon,
     )
 
 
-def _task_numbers(row: dict[str, Any], task: str, *, several: bool) -> tuple[float, float]:
-    """A task's score and return in a line of metrics.
+def _task_numbers(row: dict[str, Any], task: str, *, several: bool) -> tuple[float, float, float]:
+    """A task's score, return and best evaluation in a line of metrics.
 
     Where humans have a score, the score is the return of evaluation, or of training as long as there is none;
     elsewhere it is the share of successes in percent.
     """
-    episodes, evaluation = row, row.get("evaluation_return")
+    episodes, evaluation = row, {"return": row.get("evaluation_return"), "best": row.get("evaluation_best")}
     if several:
         episodes = (row.get("tasks") or {}).get(task) or {}
-        evaluation = ((row.get("evaluation") or {}).get(task) or {}).get("return")
-    value = _number(episodes.get("return_mean"))
+        evaluation = (row.get("evaluation") or {}).get(task) or {}
+    value, evaluated, best = (
+        _number(each) for each in (episodes.get("return_mean"), evaluation.get("return"), evaluation.get("best"))
+    )
     if task not in REFERENCES:
-        return 100.0 * _number(episodes.get("success_rate")), value
-    evaluated = _number(evaluation)
-    return (value if math.isnan(evaluated) else evaluated), value
+        return 100.0 * _number(episodes.get("success_rate")), value, best
+    return (value if math.isnan(evaluated) else evaluated), value, best
 
 
 def _without_success(runs: list[Run]) -> frozenset[str]:

@@ -1,10 +1,13 @@
 """Scores task by task: ours, of every seed, and the paper's."""
 
+import numpy as np
+
 from byol_explore.evaluation.paper import TABLES, paper_scores
+from byol_explore.evaluation.scores import clipped
 from byol_explore.report.load import Run, Runs
 from byol_explore.report.model import Block, Cell, Section, Table, Text
 from byol_explore.report.outcomes import Outcomes, has_human, normalized, reference, unit_of_scores
-from byol_explore.report.series import known, plain
+from byol_explore.report.series import column, known, plain
 
 
 def tasks_section(runs: Runs, found: Outcomes) -> Section:
@@ -12,6 +15,7 @@ def tasks_section(runs: Runs, found: Outcomes) -> Section:
     if not found:
         return Section("tasks", "Task by task", [Text(["No score has been logged yet."])])
     blocks: list[Block] = [_matrix(runs, found, best=True), _matrix(runs, found, best=False)]
+    blocks += _evaluations(runs)
     paper = _paper_rows(runs, found)
     if paper:
         columns = ["task", "variant", "ours", "paper", "ours (%)", "paper (%)"]
@@ -36,6 +40,37 @@ def _matrix(runs: Runs, found: Outcomes, *, best: bool) -> Table:
     if best:
         return Table("best", "Best in training", columns, rows, f"{unit} The highest point of the mean over seeds.")
     return Table("final", "At the end", columns, rows, f"{unit} The mean over seeds of the last log line.")
+
+
+def _evaluations(runs: Runs) -> list[Table]:
+    """What the best evaluation of each game is to a human; nothing without a game."""
+    rows: list[list[Cell]] = []
+    for variant in runs.variants:
+        games = [_evaluation(runs, variant, task) for task in filter(has_human, runs.tasks) if runs.of(variant, task)]
+        rows += games
+        if len(scored := [row for row in games if row[3] is not None]) > 1:
+            means = [np.mean([row[place] for row in scored]).item() for place in (4, 5)]  # pyright: ignore[reportArgumentType, reportCallIssue]
+            rows.append([f"mean of {len(scored)} games", variant, None, None, *means, None])
+    columns = ["task", "variant", "seeds", "score", "normalised (%)", "clipped (%)", "rooms found"]
+    note = (
+        "Each seed's best evaluation (a mean over fresh episodes), and the mean of these over seeds; a game that was "
+        "never evaluated has no score: training episodes are no evaluation. 0% is the score of random actions, 100% a "
+        "human's; clipped to between them, no game makes up for another. Rooms are those of the whole run."
+    )
+    return [Table("evaluations", "Best evaluations, beside humans", columns, rows, note)] if rows else []
+
+
+def _evaluation(runs: Runs, variant: str, task: str) -> list[Cell]:
+    """A row: how many seeds were evaluated, and means over them."""
+    group = runs.of(variant, task)
+    best = [float(series.values[-1]) for run in group for series in known(run, run.log.best_evaluation[task])]
+    rooms = [float(series.values[-1]) for series in column(group, "rooms_found")]
+    found = float(np.mean(rooms)) if rooms else None
+    if not best:
+        return [task, variant, 0, None, None, None, found]
+    score = float(np.mean(best))
+    percent = normalized(task, score)
+    return [task, variant, len(best), score, percent, clipped(percent), found]
 
 
 def _by_seed(runs: Runs, found: Outcomes) -> Table:
