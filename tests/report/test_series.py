@@ -1,8 +1,11 @@
 """Averages of seeds that logged at other steps, and for other times."""
 
-import numpy as np
+import itertools
 
-from byol_explore.report.series import POINTS, Series, common_grid, make_curve, make_curves, mean_over_seeds
+import numpy as np
+import pytest
+
+from byol_explore.report.series import POINTS, Series, common_grid, evenly, make_curve, make_curves, mean_over_seeds
 
 
 def series(steps: list[float], values: list[float], *, stays: bool = False) -> Series:
@@ -40,3 +43,13 @@ def test_long_curves_are_thinned_to_steps_that_were_logged() -> None:
     assert set(grid) <= set(steps)
     assert (grid[0], grid[-1]) == (steps[0], steps[-1])
     assert len(common_grid([Series(steps, steps)], most=None)) == 1000
+
+
+@pytest.mark.parametrize("count", [0, 1, 199, 200, 201, 1000])
+def test_some_of_many_are_spaced_evenly_from_the_first_to_the_last(count: int) -> None:
+    kept = evenly(count, 200).tolist()
+    assert len(kept) == min(count, 200)
+    assert kept[:1] + kept[-1:] == ([0, count - 1] if count else [])
+    gaps = {after - before for before, after in itertools.pairwise(kept)}
+    assert not gaps or max(gaps) - min(gaps) <= 1
+    assert 0 not in gaps

@@ -11,9 +11,11 @@ from byol_explore.commands.parsing import parse
 
 @dataclass(frozen=True)
 class ThinCommand:
-    """Copy runs without checkpoints and with fewer digits: small enough to publish, enough to make the report again.
+    """Copy runs without checkpoints: small enough to publish, enough to make the report again.
 
-    Of longer logs 200 lines are kept, evenly spaced: what was best between them is not in the copy.
+    Logs are packed (metrics.jsonl.gz) with all metrics and fewer digits; of longer ones 200 lines are kept, evenly
+    spaced: what was best between them is not in the copy. Of maps and films those are kept that the report of these
+    runs shows, films with at most 60 frames and 64 colours.
     """
 
     directory: tyro.conf.Positional[Path]

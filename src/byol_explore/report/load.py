@@ -17,13 +17,14 @@ from byol_explore.evaluation.paper import REFERENCES
 from byol_explore.metrics_table import read_by_report
 from byol_explore.presets import ABLATIONS
 from byol_explore.registries import METHODS
+from byol_explore.report.logs import log_of, rows_of
 from byol_explore.report.words import listed
 
 _SEED = re.compile(r"-seed\d+$")
 
 
 class Log(NamedTuple):
-    """What is kept of a metrics.jsonl of R lines; NaN where a line does not say."""
+    """What is kept of a log of R lines; NaN where a line does not say."""
 
     columns: dict[str, np.ndarray]  # [R] by name
     scores: dict[str, np.ndarray]  # [R] by task; returns where nothing says what a success is
@@ -141,10 +142,10 @@ def split_tasks(env: str) -> list[str]:
 
 
 def run_directories(root: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
-    """Directories with config.json and metrics.jsonl, without looking into a run's own or round in circles."""
+    """Directories with config.json and a log, without looking into a run's own or round in circles."""
     if root.resolve() in above:
         return
-    if (root / "config.json").is_file() and (root / "metrics.jsonl").is_file():
+    if (root / "config.json").is_file() and log_of(root) is not None:
         yield root
         return
     for path in sorted(root.iterdir(), key=lambda path: _natural(path.name)):
@@ -158,7 +159,9 @@ def _load_run(directory: Path, root: Path) -> Run:
         name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
     }
     env, seed = str(config["env"]), int(config["seed"])
-    metrics = directory / "metrics.jsonl"
+    metrics = log_of(directory)
+    if metrics is None:
+        raise ValueError("its log has gone")
     status = metrics.stat()
     log = _read_log(metrics, env, (status.st_mtime_ns, status.st_size))
     return Run(directory, root, _variant(directory, config), env, seed, config, _summary(directory), log)
@@ -187,25 +190,20 @@ def _variant(directory: Path, config: dict[str, Any]) -> str:
 
 @lru_cache(maxsize=512)
 def _read_log(path: Path, env: str, stamp: tuple[int, int]) -> Log:
-    """Line by line, so that only what is kept stays in memory; lines that were cut off are left out.
+    """Line by line, so that only what is kept stays in memory; lines without a step are left out.
 
     A file that has not changed since (its stamp: time and size) is not read again.
     """
     tasks, kept = split_tasks(env), read_by_report()
     lines: list[list[float]] = []
     errors: list[list[float]] = []
-    with path.open(errors="replace") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if not isinstance(row, dict) or not math.isfinite(_number(row.get("steps"))):
-                continue
-            scores = [number for task in tasks for number in _task_numbers(row, task, several=len(tasks) > 1)]
-            lines.append([*(_number(row.get(name)) for name in kept), *scores])
-            horizon = row.get("prediction_error")
-            errors.append([_number(value) for value in horizon] if isinstance(horizon, list) else [])
+    for row in rows_of(path):
+        if not math.isfinite(_number(row.get("steps"))):
+            continue
+        scores = [number for task in tasks for number in _task_numbers(row, task, several=len(tasks) > 1)]
+        lines.append([*(_number(row.get(name)) for name in kept), *scores])
+        horizon = row.get("prediction_error")
+        errors.append([_number(value) for value in horizon] if isinstance(horizon, list) else [])
     width = len(kept) + 3 * len(tasks)
     table = np.asarray(lines, np.float64).reshape(len(lines), width).T
     per_task = table[len(kept) :]

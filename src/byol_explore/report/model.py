@@ -65,7 +65,7 @@ class Picture(NamedTuple):
 
     name: str
     title: str
-    kind: str  # png or gif
+    kind: str  # png, gif or webp
     data: bytes
 
 

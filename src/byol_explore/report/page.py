@@ -139,7 +139,13 @@ def _cells(row: list[Cell], decimals: list[int], numeric: list[bool], coloured: 
     for index, cell in enumerate(row):
         text = _named(shown(cell, decimals[index]), coloured[index])
         tag = '<th scope="row"' if index == 0 else "<td"
-        yield f'{tag}{_numeric(numeric[index])} data-value="{escape(in_full(cell))}">{text}</{tag[1:3]}>'
+        yield f"{tag}{_numeric(numeric[index])}{_sorted_by(cell, decimals[index])}>{text}</{tag[1:3]}>"
+
+
+def _sorted_by(cell: Cell, decimals: int) -> str:
+    """What a column is sorted by, where it is not what the cell shows."""
+    value = in_full(cell)
+    return "" if value == shown(cell, decimals) else f' data-value="{escape(value)}"'
 
 
 def _named(text: str, variants: list[str]) -> str:

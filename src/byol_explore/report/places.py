@@ -3,7 +3,7 @@
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,28 +26,41 @@ def places(runs: Runs, found: Outcomes) -> Section:
     return Section("places", "Where the agent was curious", blocks or [Text(["No run has left a map of its world."])])
 
 
+class Mapped(NamedTuple):
+    """Runs and tasks whose maps are shown, and those that there is no room for."""
+
+    shown: list[tuple[Run, str, list[HeatMap]]]
+    left_out: list[str]
+
+
 def _maps(runs: Runs, found: Outcomes) -> list[Block]:
-    wanted = [(runs.main, task) for task in runs.tasks]
-    wanted += [(variant, task) for task in _most_telling(runs, found) for variant in runs.variants[1:]]
-    shown: list[Block] = []
-    left_out: list[str] = []
-    for variant, task in wanted:
-        run = next((run for run in runs.of(variant, task) if (run.directory / "maps.json").is_file()), None)
-        if run is None:
-            continue
-        if len(shown) >= 2 * MOST_MAPS:
-            left_out.append(f"{variant} on {task}")
-        else:
-            shown += _map_pair(run, task)
-    if not shown:
+    pairs = mapped(runs, found)
+    if not pairs.shown:
         return []
     words = [
         "Visits are counted on a logarithmic scale, rewards are means per visit (blank: never visited), "
         "of each variant's first seed."
     ]
-    if left_out:
-        words.append(f"Not shown, to keep this short: {listed(left_out)}.")
-    return [Text(words), *shown]
+    if pairs.left_out:
+        words.append(f"Not shown, to keep this short: {listed(pairs.left_out)}.")
+    return [Text(words), *(one for _, _, maps in pairs.shown for one in maps)]
+
+
+def mapped(runs: Runs, found: Outcomes) -> Mapped:
+    """The maps that a report has room for."""
+    wanted = [(runs.main, task) for task in runs.tasks]
+    wanted += [(variant, task) for task in _most_telling(runs, found) for variant in runs.variants[1:]]
+    pairs, count = Mapped([], []), 0
+    for variant, task in wanted:
+        run = next((run for run in runs.of(variant, task) if (run.directory / "maps.json").is_file()), None)
+        if run is None:
+            continue
+        if count >= 2 * MOST_MAPS:
+            pairs.left_out.append(f"{variant} on {task}")
+        elif maps := _map_pair(run, task):
+            pairs.shown.append((run, task, maps))
+            count += len(maps)
+    return pairs
 
 
 def _most_telling(runs: Runs, found: Outcomes) -> list[str]:

@@ -31,8 +31,8 @@ def reproduce(runs: Runs) -> Section:
         paragraphs += ["Every variant by itself, once for each seed:", *(f"    {command}" for command in commands)]
     paragraphs.append(
         "A run directory holds config.json (all settings), metrics.jsonl (a line per log step, from which everything "
-        "here is made) and summary.json; the tables and figures of this report are in the folders tables and figures "
-        "beside it."
+        "here is made; metrics.jsonl.gz in a thin copy) and summary.json; the tables and figures of this report are in "
+        "the folders tables and figures beside it."
     )
     return Section("reproduce", "Reproduce", [Text(paragraphs), _run_table(runs)])
 

@@ -47,7 +47,12 @@ def common_grid(series: Sequence[Series], most: int | None = POINTS) -> np.ndarr
     steps = np.unique(np.concatenate([one.steps for one in series])) if series else np.zeros(0)
     if most is None or len(steps) <= most:
         return steps
-    return steps[np.round(np.linspace(0, len(steps) - 1, most)).astype(int)]
+    return steps[evenly(len(steps), most)]
+
+
+def evenly(count: int, most: int) -> np.ndarray:
+    """Places of at most so many out of `count`, evenly spaced, the first and the last among them."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(int)
 
 
 def on_grid(series: Sequence[Series], grid: np.ndarray) -> np.ndarray:

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from byol_explore.errors import UserError
+from byol_explore.report.films import KINDS
+from byol_explore.report.logs import PACKED, PLAIN
 from byol_explore.report.model import Report, Section, Text
 from byol_explore.report.page import render_page
 
 ADDRESS = "127.0.0.1"
 _REST = 4  # times as long as a page takes to make, nothing is made: the runs need the processor
 _LEFT_ALONE = {"checkpoints", "report", "tensorboard", "wandb"}
-_WATCHED = {"config.json", "metrics.jsonl", "summary.json", "maps.json", "coverage.json", "study.toml"}
+_WATCHED = {"config.json", PLAIN, PACKED, "summary.json", "maps.json", "coverage.json", "study.toml"}
 
 Build = Callable[[list[Path]], Report]
 Stamp = tuple[tuple[str, int, int], ...]  # path, size and time of every file that a report is made from
@@ -107,12 +109,12 @@ def _watched_files(directories: Sequence[Path]) -> Iterator[Path]:
     for directory in directories:
         for folder, folders, files in os.walk(directory):
             folders[:] = [name for name in folders if name not in _LEFT_ALONE]
-            yield from (Path(folder, name) for name in files if name in _WATCHED or name.endswith(".gif"))
+            yield from (Path(folder, name) for name in files if name in _WATCHED or name.endswith(KINDS))
 
 
 def _has_metrics(directory: Path, stamp: Stamp) -> bool:
     return any(
-        size and path.endswith("metrics.jsonl") and Path(path).is_relative_to(directory) for path, size, _ in stamp
+        size and path.endswith((PLAIN, PACKED)) and Path(path).is_relative_to(directory) for path, size, _ in stamp
     )
 
 

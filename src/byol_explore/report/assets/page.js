@@ -77,7 +77,7 @@ function sortBy(heading, direction) {
   const table = heading.closest("table"), column = heading.cellIndex;
   direction ??= heading.getAttribute("aria-sort") === "descending" ? "ascending" : "descending";
   const sign = direction === "ascending" ? 1 : -1;
-  const value = (row) => row.cells[column].dataset.value;
+  const value = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent;
   const compare = (a, b) => {
     if (value(a) === "" || value(b) === "") return (value(a) === "") - (value(b) === "");
     if (heading.classList.contains("number")) return sign * (Number(value(a)) - Number(value(b)));
