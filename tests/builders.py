@@ -14,6 +14,7 @@ from byol_explore.curiosity.methods import embedding_size
 from byol_explore.envs.base import ActionSpec, EnvSpec
 from byol_explore.learner import Batch, Learner, LearnerState, UpdateOutput
 from byol_explore.networks.assembly import Actor, Representation, View, make_actor, make_encoder
+from byol_explore.trackers import Episodes, Steps
 from byol_explore.types import Action, Array, Policy, PyTree, Trajectory
 
 # Compiling is what these tests spend their time on: without optimisation it takes less than half.
@@ -166,6 +167,14 @@ def make_trajectory(spec: EnvSpec, actor: Actor, seed: int = 0, is_first: np.nda
         task=jnp.zeros((TIME, BATCH), jnp.int32),
         memory=memory._replace(action=random_action(rng, spec.action, (BATCH,))),
     )
+
+
+def steps_of(places: np.ndarray, reward: np.ndarray | None = None, task: np.ndarray | None = None) -> Steps:
+    """Steps [T, E] that led to places [T, E, P] and ended nothing."""
+    shape = places.shape[:2]
+    nothing, tasks = np.zeros(shape), np.zeros(shape, int) if task is None else task
+    episodes = Episodes(nothing > 0, nothing, nothing.astype(int), nothing.astype(np.int8))
+    return Steps(np.arange(shape[1]), tasks, episodes, places, nothing if reward is None else reward)
 
 
 def permute_environments(trajectory: Trajectory, order: list[int]) -> Trajectory:

@@ -24,7 +24,7 @@ from byol_explore.envs.base import ActionSpec, Environment
 from byol_explore.envs.probes import Outcome, Probe, ProbeState
 from byol_explore.envs.registry import make_envs
 from byol_explore.metrics import read_metrics
-from byol_explore.runtime.anakin import Anakin, RunState
+from byol_explore.runtime.anakin import Anakin, AnakinState
 from byol_explore.training import Summary, train
 from byol_explore.types import Action
 
@@ -56,10 +56,10 @@ class Shared(Anakin):
     """Makes its first state only once."""
 
     @functools.cache  # noqa: B019
-    def first(self, seed: int) -> RunState:
+    def first(self, seed: int) -> AnakinState:
         return super().init(seed)
 
-    def init(self, seed: int, *, restored: bool = False) -> RunState:
+    def init(self, seed: int, *, restored: bool = False) -> AnakinState:
         return jax.tree.map(jnp.copy, self.first(seed))
 
 

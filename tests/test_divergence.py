@@ -13,7 +13,7 @@ from byol_explore.errors import DivergenceError
 from byol_explore.evaluation.episodes import evaluate
 from byol_explore.locking import DirectoryLock
 from byol_explore.metrics import read_metrics
-from byol_explore.training import Run, first_not_finite, make_runtime
+from byol_explore.training import TrainingLoop, first_not_finite, make_runtime
 from runs import DISPATCH, Overflowing, overflowing, quickly, run, saved, shared_runtime, tiny
 
 
@@ -47,7 +47,8 @@ def test_parameters_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     with quickly():
         envs = make_envs(config.env_ids)
         lock = DirectoryLock(tmp_path / "run")
-        one = Run(config, envs, make_runtime(config, envs), tmp_path / "run", NullDisplay(), lock, resume=False)
+        runtime = make_runtime(config, envs)
+        one = TrainingLoop(config, envs, runtime, tmp_path / "run", NullDisplay(), lock, resume=False)
     broken = one.state.learner._replace(duals=one.state.learner.duals._replace(temperature=jnp.asarray(jnp.nan)))
     one.state = one.state._replace(learner=broken)
     one.steps = DISPATCH

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byol_explore.episode_window import EpisodeWindow
-from byol_explore.runtime.base import Episodes
 from byol_explore.success import SuccessRule
+from byol_explore.trackers import Episodes, Steps
 from byol_explore.types import UNSAID
 from references import fair_samples
 
@@ -39,9 +39,13 @@ def script(lives: list[list[Played]], steps: int) -> Episodes:
     return stream
 
 
-def part(stream: Episodes, first: int, last: int) -> Episodes:
-    """A dispatch of one rollout."""
-    return Episodes(*(field[None, first:last] for field in stream))
+def feed(window: EpisodeWindow, stream: Episodes, first: int, last: int) -> None:
+    """A rollout of all environments; environment i plays task i mod tasks."""
+    episodes = Episodes(*(field[first:last] for field in stream))
+    envs = np.arange(episodes.ended.shape[1])
+    task = np.broadcast_to(envs % len(window.tasks), episodes.ended.shape)
+    places = np.zeros((*task.shape, 0), np.uint8)
+    window.add(Steps(envs, task, episodes, places, np.zeros(task.shape)), at=0)
 
 
 def window_of(num_envs: int, size: int = 3, above: tuple[float, ...] = (0.0,), max_steps: int = 1000) -> EpisodeWindow:
@@ -50,7 +54,7 @@ def window_of(num_envs: int, size: int = 3, above: tuple[float, ...] = (0.0,), m
 
 
 def after(window: EpisodeWindow, lives: list[list[Played]], steps: int) -> EpisodeWindow:
-    window.add(part(script(lives, steps), 0, steps))
+    feed(window, script(lives, steps), 0, steps)
     return window
 
 
@@ -64,15 +68,15 @@ def test_failures_that_still_run_are_waited_for() -> None:
     lives = [[QUICK] * 9, [SLOW, QUICK], [SLOW, SLOW], [SLOW, QUICK]]
     window, stream = window_of(4, size=100), script(lives, 30)
     for step in range(19):
-        window.add(part(stream, step, step + 1))
+        feed(window, stream, step, step + 1)
         assert window.summary()["success_rate"] is None, step
         assert window.lowest_success() is window.score() is None
     assert window.summary() == {
         "success_rate": None, "return_mean": None, "episode_length": None, "best_return": 1.0, "episodes": 6,
     }  # fmt: skip
-    window.add(part(stream, 19, 20))
+    feed(window, stream, 19, 20)
     assert window.summary()["success_rate"] == pytest.approx(1 / 4), "of all that began at step 0"
-    window.add(part(stream, 20, 30))
+    feed(window, stream, 20, 30)
     assert window.summary()["success_rate"] == pytest.approx(4 / 7), "and at 3, 6 and 9: 20 steps before"
 
 
@@ -88,9 +92,9 @@ def test_successes_between_two_failures_that_run_are_not_counted_before_them() -
     """The second environment fails from step 2 on, the fourth from step 9 on; four began in between and succeeded."""
     lives = [[SLOW, SLOW], [Played(1, 0.0), SLOW], [QUICK] * 9, [Played(8, 0.0), SLOW]]
     window, stream = window_of(4, size=100), script(lives, 40)
-    window.add(part(stream, 0, 20))
+    feed(window, stream, 0, 20)
     assert window.summary()["success_rate"] == pytest.approx(1 / 4)
-    window.add(part(stream, 20, 22))
+    feed(window, stream, 20, 22)
     assert window.summary()["success_rate"] == pytest.approx(1 / 5), "the failure that began at step 2, and no more"
 
 
@@ -100,9 +104,9 @@ def test_the_share_of_successes_is_right_at_any_time() -> None:
     lives = [[QUICK if win else SLOW for win in random.random(20) < 0.25] for _ in range(400)]
     stream = script(lives, 45)
     window = window_of(400, size=10_000)
-    window.add(part(stream, 0, 19))
+    feed(window, stream, 0, 19)
     for step in range(19, 45):
-        window.add(part(stream, step, step + 1))
+        feed(window, stream, step, step + 1)
         assert window.summary()["success_rate"] == pytest.approx(0.25, abs=0.06)
     first = stream.ended[:19]
     assert np.mean(stream.episode_return[:19][first] > 0) == 1.0
@@ -117,11 +121,11 @@ def test_what_runs_longer_than_possible_is_not_waited_for() -> None:
     """Nor forgotten, should it end after all."""
     lives = [[Played(1, 1.0)] * 5, [Played(9, 0.0)]]
     window, stream = window_of(2, size=20, max_steps=6), script(lives, 10)
-    window.add(part(stream, 0, 6))
+    feed(window, stream, 0, 6)
     assert window.summary()["success_rate"] is None
-    window.add(part(stream, 6, 7))
+    feed(window, stream, 6, 7)
     assert window.summary()["success_rate"] == 1.0
-    window.add(part(stream, 7, 10))
+    feed(window, stream, 7, 10)
     assert window.summary()["success_rate"] == pytest.approx(4 / 5)
 
 
@@ -166,10 +170,10 @@ def test_tasks_have_windows_of_their_own_and_count_the_same() -> None:
         [Played(4, 1.0), Played(90, 0.0)], [Played(7, 4.0), Played(1, 4.0), Played(90, 1.0)],
     ]  # fmt: skip
     window, stream = window_of(4, size=2, above=(0.0, 10.0)), script(lives, 15)
-    window.add(part(stream, 0, 6))
+    feed(window, stream, 0, 6)
     assert (window.summary()["tasks"]["cave"], window.lowest_success()) == (None, None)
     assert window.summary()["success_rate"] is None, "the mean over tasks is of all of them"
-    window.add(part(stream, 6, 7))
+    feed(window, stream, 6, 7)
     summary = window.summary()
     assert summary["tasks"] == {
         "maze": {"success_rate": 0.5, "return_mean": 0.5, "episode_length": 3.0},
@@ -177,7 +181,7 @@ def test_tasks_have_windows_of_their_own_and_count_the_same() -> None:
     }
     assert summary["return_mean"] == pytest.approx((0.5 + 4.0) / 2)
     assert (summary["success_rate"], window.lowest_success()) == (0.25, 0.0)
-    window.add(part(stream, 7, 15))
+    feed(window, stream, 7, 15)
     assert window.summary()["tasks"]["cave"]["return_mean"] == 7.5
     assert window.lowest_success() == 0.5
 
@@ -203,9 +207,9 @@ def test_the_environments_word_goes_before_its_threshold() -> None:
 def test_who_tells_of_successes_only_has_failures_too() -> None:
     lives = [[Played(1, 0.0), Played(1, 0.0, told=1), Played(1, 0.0), Played(1, 0.0), Played(9, 0.0)]]
     window, stream = window_of(1, size=9, above=(INFINITY,)), script(lives, 8)
-    window.add(part(stream, 0, 2))
+    feed(window, stream, 0, 2)
     assert window.summary()["success_rate"] is None
-    window.add(part(stream, 2, 8))
+    feed(window, stream, 2, 8)
     assert window.summary()["success_rate"] == 0.25
 
 
@@ -260,7 +264,7 @@ def test_the_window_is_that_of_the_slow_reference(play: tuple[list[list[Played]]
     window, stream, before = window_of(len(lives), size, (0.0,) * tasks), script(lives, ends[-1]), 0
     right = [expected(lives[task::tasks], size, ends) for task in range(tasks)]
     for look, now in enumerate(ends):
-        window.add(part(stream, before, now))
+        feed(window, stream, before, now)
         summary = window.summary()
         figures = list(summary["tasks"].values()) if tasks > 1 else [_figures(summary)]
         assert figures == [of_task[look] for of_task in right]
@@ -286,7 +290,44 @@ def test_environments_that_begin_anew_take_no_early_successes_with_them() -> Non
     assert (window.summary()["return_mean"], window.summary()["episodes"]) == (5.0, 6)
     window.begin_anew()
     stream = script(lives, 20)
-    window.add(part(stream, 0, 19))
+    feed(window, stream, 0, 19)
     assert (window.summary()["return_mean"], window.summary()["episodes"]) == (5.0, 12)
-    window.add(part(stream, 19, 20))
+    feed(window, stream, 19, 20)
     assert window.summary()["return_mean"] == pytest.approx((5.0 + 5.0 + 1.0 + 0.0) / 4)
+
+
+# Environments that are not in step, and tasks that change
+
+
+def rollout(envs: list[int], task: list[list[int]], ended: dict[tuple[int, int], Played]) -> Steps:
+    """Steps [T, E] of some environments, in which these episodes end at (step, place)."""
+    shape = np.asarray(task).shape
+    episodes = Episodes(np.zeros(shape, bool), np.zeros(shape), np.zeros(shape, int), np.full(shape, UNSAID, np.int8))
+    for place, episode in ended.items():
+        for field, value in zip(episodes, (True, episode.value, episode.length, episode.told), strict=True):
+            field[place] = value
+    return Steps(np.asarray(envs), np.asarray(task), episodes, np.zeros((*shape, 0)), np.zeros(shape))
+
+
+def test_an_environment_that_is_behind_is_waited_for() -> None:
+    """Rollouts come in any order: the first environment is two rollouts ahead of the second."""
+    window = window_of(2, size=10)
+    for _ in range(2):
+        window.add(rollout([0], [[0]] * 3, {(1, 0): QUICK}), at=0)
+    assert (window.summary()["episodes"], window.summary()["success_rate"]) == (2, None)
+    window.add(rollout([1], [[0]] * 3, {(2, 0): Played(3, 0.0)}), at=0)
+    assert window.summary()["success_rate"] == 0.5, "of those that began at step 0"
+
+
+def test_an_episode_counts_for_the_task_that_was_drawn_for_it() -> None:
+    """An environment plays the first task, then the second; the draw may be seen in the next rollout only."""
+    window = window_of(1, size=10, above=(0.0, 0.0))
+    window.add(rollout([0], [[0], [0], [1], [1]], {(1, 0): QUICK}), at=0)
+    tasks = window.summary()["tasks"]
+    assert (tasks["maze"]["success_rate"], tasks["cave"]) == (1.0, None)
+    window.add(rollout([0], [[1], [1]], {(1, 0): Played(3, 0.0)}), at=4)
+    window.add(rollout([0], [[0], [0], [0]], {(2, 0): QUICK}), at=6)
+    tasks = window.summary()["tasks"]
+    assert tasks["cave"] == {"success_rate": 0.0, "return_mean": 0.0, "episode_length": 3.0}
+    assert tasks["maze"]["success_rate"] == 1.0
+    assert window.summary()["episodes"] == 3

@@ -7,6 +7,7 @@ from importlib import import_module
 
 from byol_explore.errors import DivergenceError, UserError, unknown
 from byol_explore.interrupts import Interrupts
+from byol_explore.trust import FLAG, trust
 
 COMMANDS = {  # each is `run` in the module of that name in byol_explore.commands
     "train": "train an agent into a run directory",
@@ -25,6 +26,11 @@ COMMANDS = {  # each is `run` in the module of that name in byol_explore.command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, 2 for a user's mistake, 3 for divergence, 128 + n for a signal."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if FLAG in arguments:
+        arguments.remove(FLAG)
+        trust()
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # import paths may name what lies here
     if not arguments or arguments[0] in ("-h", "--help"):
         _print_overview()
         return 0
@@ -57,6 +63,7 @@ def _print_overview() -> None:
     print("commands (each explains itself with --help):")
     for name, description in COMMANDS.items():
         print(f"  byol-explore {name:<9} {description}")
+    print(f"\n{FLAG} lets any of them import code outside the package that a run directory or a study names")
     print("\ntry: byol-explore train, then byol-explore evaluate runs/rooms-6/byol-explore-seed0 --gif episodes.gif")
 
 

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from byol_explore.runtime.base import Episodes
 from byol_explore.success import SuccessRule, rate
+from byol_explore.trackers import Steps, Tracker
 
 FIGURES = ("success_rate", "return_mean", "episode_length")
 
 
 class Episode(NamedTuple):
-    """An episode that has ended. Steps are those of each environment: all of them step together."""
+    """An episode that has ended. Steps are those of its environment."""
 
     began: int  # before which step
     env: int
@@ -34,32 +34,30 @@ class Episode(NamedTuple):
 class TaskWindow:
     """The last episodes of one task, by the time they began."""
 
-    def __init__(self, size: int, envs: Sequence[int], max_steps: int) -> None:
+    def __init__(self, size: int, max_steps: int) -> None:
         self.counted: deque[Episode] = deque(maxlen=size)
         self.waiting: list[Episode] = []  # until it is fair to count them
-        self.running = dict.fromkeys(envs, 0)  # when the episode began that each environment is in
+        self.running: dict[int, int] = {}  # when the episode began that each environment is in
         self.max_steps = max_steps
 
     def end(self, episode: Episode) -> None:
-        """An episode has ended; one step later the next begins."""
+        """An episode has ended."""
         self.waiting.append(episode)
-        self.running[episode.env] = episode.began + episode.length + 1
+        self.running.pop(episode.env, None)
 
-    def count(self, now: int) -> None:
+    def count(self, clocks: np.ndarray) -> None:
         """Count the episodes that began before any that still runs, and that all like them had the time to end.
 
         An episode that has run for longer than the environment says is possible is not waited for any more.
         """
-        oldest = min((began for began in self.running.values() if now - began <= self.max_steps), default=now)
+        now = int(np.min(clocks))
+        oldest = min(
+            (began for env, began in self.running.items() if clocks[env] - began <= self.max_steps), default=now
+        )
         longest = max((episode.length for episode in (*self.counted, *self.waiting)), default=0)
         end = min(oldest, now - longest + 1)
         self.counted.extend(sorted(episode for episode in self.waiting if episode.began < end))
         self.waiting = [episode for episode in self.waiting if episode.began >= end]
-
-    def begin_anew(self, now: int) -> None:
-        """All episodes that ran are lost; what waited for them will never be a fair sample and is lost too."""
-        self.waiting = []
-        self.running = dict.fromkeys(self.running, now)
 
     def figures(self) -> dict[str, float | None] | None:
         """Means over the window, None before the first episode is counted."""
@@ -69,8 +67,10 @@ class TaskWindow:
         return dict(zip(FIGURES, (rate(success), float(np.mean(value)), float(np.mean(length))), strict=True))
 
 
-class EpisodeWindow:
+class EpisodeWindow(Tracker):
     """The last episodes of each task: success, return and length, and the best return of any that ended."""
+
+    name = "episodes"
 
     def __init__(
         self, tasks: list[str], size: int, rules: Sequence[SuccessRule], max_steps: Sequence[int], num_envs: int
@@ -78,31 +78,45 @@ class EpisodeWindow:
         self.tasks, self.rules = tasks, rules
         self.episodes = 0  # that have ended
         self.best_return: float | None = None
-        self._now = 0  # steps of each environment
-        self._windows = [
-            TaskWindow(size, range(task, num_envs, len(tasks)), longest) for task, longest in enumerate(max_steps)
-        ]
+        self._clocks = np.zeros(num_envs, np.int64)  # steps of each environment
+        self._starting = dict.fromkeys(range(num_envs), 0)  # when: episodes whose task is not known before their step
+        self._windows = [TaskWindow(size, longest) for longest in max_steps]
 
-    def add(self, episodes: Episodes) -> None:
-        """Episodes of a dispatch [..., E], in the order of time; environment i plays task i mod tasks."""
-        ended, returns, lengths, told = (x.reshape(-1, x.shape[-1]) for x in episodes)
-        tasks, successes = len(self.tasks), np.empty_like(told)
+    def add(self, steps: Steps, at: int) -> None:
+        """The steps of some environments, which may be further than others."""
+        ended, returns, lengths, told = steps.episodes
+        successes = np.empty_like(told)
         for task, rule in enumerate(self.rules):
-            successes[:, task::tasks] = rule.judge(returns[:, task::tasks], told[:, task::tasks])
-        for step, env in np.argwhere(ended).tolist():
-            value, length = float(returns[step, env]), int(lengths[step, env])
-            began = self._now + step + 1 - length
-            self._windows[env % tasks].end(Episode(began, env, int(successes[step, env]), value, length))
+            successes = np.where(steps.task == task, rule.judge(returns, told), successes)
+        for place, env in enumerate(steps.envs.tolist()):
+            self._begin(env, int(steps.task[0, place]))
+        for step, place in np.argwhere(ended).tolist():
+            env, task = int(steps.envs[place]), int(steps.task[step, place])
+            value, length = float(returns[step, place]), int(lengths[step, place])
+            began = int(self._clocks[env]) + step + 1 - length
+            self._windows[task].end(Episode(began, env, int(successes[step, place]), value, length))
+            self._starting[env] = began + length + 1  # one step later the next begins
+            if step + 1 < len(ended):
+                self._begin(env, int(steps.task[step + 1, place]))
             self.episodes += 1
             self.best_return = value if self.best_return is None else max(self.best_return, value)
-        self._now += len(ended)
+        self._clocks[steps.envs] += len(ended)
         for window in self._windows:
-            window.count(self._now)
+            window.count(self._clocks)
+
+    def _begin(self, env: int, task: int) -> None:
+        """The episode that was to start is one of this task."""
+        if (began := self._starting.pop(env, None)) is not None:
+            self._windows[task].running[env] = began
 
     def begin_anew(self) -> None:
-        """All environments have left their episodes and begin new ones."""
+        """All environments have left their episodes and begin new ones.
+
+        What waited for those that ran will never be a fair sample and is lost too.
+        """
         for window in self._windows:
-            window.begin_anew(self._now)
+            window.waiting, window.running = [], {}
+        self._starting = {env: int(clock) for env, clock in enumerate(self._clocks)}
 
     def is_full(self) -> bool:
         """Whether every task has as many episodes as are averaged over."""
@@ -146,18 +160,25 @@ class EpisodeWindow:
             {
                 "counted": [list(episode) for episode in window.counted],
                 "waiting": [list(episode) for episode in window.waiting],
-                "running": list(window.running.values()),
+                "running": [list(pair) for pair in sorted(window.running.items())],
             }
             for window in self._windows
         ]
-        return {"episodes": self.episodes, "best_return": self.best_return, "now": self._now, "windows": windows}
+        return {
+            "episodes": self.episodes,
+            "best_return": self.best_return,
+            "clocks": self._clocks.tolist(),
+            "starting": [list(pair) for pair in sorted(self._starting.items())],
+            "windows": windows,
+        }
 
     def load_meta(self, meta: dict[str, Any]) -> None:
-        self.episodes, self.best_return, self._now = meta["episodes"], meta["best_return"], meta["now"]
+        self.episodes, self.best_return = meta["episodes"], meta["best_return"]
+        self._clocks, self._starting = np.asarray(meta["clocks"], np.int64), dict(meta["starting"])
         for window, saved in zip(self._windows, meta["windows"], strict=True):
             window.counted.extend(Episode(*entry) for entry in saved["counted"])
             window.waiting = [Episode(*entry) for entry in saved["waiting"]]
-            window.running = dict(zip(window.running, saved["running"], strict=True))
+            window.running = dict(saved["running"])
 
 
 def _over_tasks(per_task: list[dict[str, float | None] | None], name: str) -> float | None:

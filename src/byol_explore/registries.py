@@ -1,5 +1,6 @@
 """All that can be chosen by name. Light: nothing is imported before it is asked for."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from byol_explore.registry import Registry
@@ -7,6 +8,7 @@ from byol_explore.registry import Registry
 if TYPE_CHECKING:
     from byol_explore.algorithms.base import Algorithm
     from byol_explore.curiosity.base import Curiosity
+    from byol_explore.envs.host import AnyEnvironment
 
 METHODS: "Registry[type[Curiosity]]" = Registry(
     "method",
@@ -25,3 +27,5 @@ ALGORITHMS: "Registry[type[Algorithm]]" = Registry(
         "ppo": "byol_explore.algorithms.ppo:PPO",
     },
 )
+
+ENVIRONMENTS: "Registry[Callable[[], AnyEnvironment]]" = Registry("environment", {})  # beside the families of envs/

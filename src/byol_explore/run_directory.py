@@ -6,6 +6,7 @@ from pathlib import Path
 from byol_explore.checkpoint import write_atomically
 from byol_explore.config import Config, flatten, from_dict, to_dict
 from byol_explore.errors import UserError
+from byol_explore.trust import outside_code, require_consent
 
 
 def check_run_dir(directory: Path, config: Config, *, resume: bool) -> None:
@@ -29,10 +30,12 @@ def write_config(directory: Path, config: Config) -> None:
 
 
 def load_config(directory: Path) -> Config:
-    """The configuration of a run."""
+    """The configuration of a run; code outside this package that it names needs consent (`trust.py`)."""
     path = Path(directory) / "config.json"
     try:
-        return from_dict(json.loads(path.read_text()))
+        config = from_dict(json.loads(path.read_text()))
+        require_consent(outside_code(config), path)
+        return config
     except OSError as error:
         raise UserError(f"{directory} holds no run: {path.name} is missing") from error
     except (ValueError, TypeError, AttributeError) as error:

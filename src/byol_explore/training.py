@@ -37,6 +37,7 @@ from byol_explore.runtime.anakin import Anakin
 from byol_explore.runtime.base import DispatchOutput, Runtime
 from byol_explore.runtime.sebulba import Sebulba
 from byol_explore.success import success_rules
+from byol_explore.trackers import Progress, Tracker
 from byol_explore.types import PyTree
 
 SOLVED = 0.95  # success over a full window of episodes
@@ -52,12 +53,16 @@ class Summary(NamedTuple):
         return self.data[name]
 
 
-def train(config: Config, run_dir: Path | str | None = None, *, resume: bool = False, quiet: bool = False) -> Summary:
+def train(
+    config: Config, run_dir: Path | str | None = None, *, resume: bool = False, quiet: bool = False,
+    callbacks: Sequence[Tracker] = (),
+) -> Summary:  # fmt: skip
     """Train to `config.steps` environment steps and leave everything in the run directory.
 
     With `resume` a run continues from its newest whole checkpoint, bit for bit as if it had never stopped;
     environments outside jit start new episodes.
-    Ctrl-C and SIGTERM save a checkpoint first.
+    Ctrl-C and SIGTERM save a checkpoint first. Callbacks are trackers (`trackers.py`): they hear of every rollout and
+    dispatch, may add to the log and to checkpoints, and may end the run.
     """
     config = resolve_devices(checked(config))
     envs = make_envs(config.env_ids, atari_settings(config))
@@ -68,7 +73,8 @@ def train(config: Config, run_dir: Path | str | None = None, *, resume: bool = F
     display = make_display(config.total_steps, quiet=quiet)
     runtime, lock = make_runtime(config, envs), DirectoryLock(directory)
     try:
-        return Run(config, envs, runtime, directory, display, lock, resume=resume).go()
+        loop = TrainingLoop(config, envs, runtime, directory, display, lock, resume=resume, callbacks=callbacks)
+        return loop.go()
     finally:
         runtime.close()
         lock.release()
@@ -107,28 +113,45 @@ def make_window(config: Config, envs: Sequence[AnyEnvironment]) -> EpisodeWindow
     return EpisodeWindow(config.env_ids, config.log.window, rules, limits, config.runtime.num_envs)
 
 
-class Run:
-    """One training run from its first or its restored state to its end."""
+def make_trackers(config: Config, envs: Sequence[AnyEnvironment], window: EpisodeWindow) -> list[Tracker]:
+    """All that watch every run."""
+    trackers: list[Tracker] = [window, Payments(config), CuriosityMaps(config.env_ids, envs)]
+    if len(envs) == 1:
+        trackers.append(Coverage(envs[0].spec))
+    if config.env == "atari:montezuma_revenge":
+        trackers.append(PyramidPicture())
+    return [*trackers, Evaluations(config, evaluation_envs(config, envs))]
+
+
+class PyramidPicture(Tracker):
+    """rooms.png: Montezuma's rooms as coverage.json has them."""
+
+    def write(self, directory: Path) -> None:
+        if (path := directory / "coverage.json").exists():
+            draw_pyramid(json.loads(path.read_text()), directory / "rooms.png")
+
+
+class TrainingLoop:
+    """One training run from its first or its restored state to its end: act, learn, tell all trackers, log, save."""
 
     def __init__(
         self, config: Config, envs: Sequence[AnyEnvironment], runtime: Runtime, directory: Path, display: Display,
-        lock: DirectoryLock, *, resume: bool,
+        lock: DirectoryLock, *, resume: bool, callbacks: Sequence[Tracker] = (),
     ) -> None:  # fmt: skip
         self.config, self.directory, self.display = config, directory, display
         self.runtime = runtime
         self.window = make_window(config, envs)
+        self.trackers: list[Tracker] = [*make_trackers(config, envs, self.window), *callbacks]
         self.episodes_go_on = not isinstance(envs[0], HostEnvironment)  # when a run is resumed
         self.checkpoints = Checkpoints(directory / "checkpoints")
-        self.payments = Payments(config)
-        self.coverage = Coverage(envs[0].spec)
-        self.maps = CuriosityMaps(config.env_ids, envs)
-        self.evaluations = Evaluations(config, evaluation_envs(config, envs))
+        self.interrupts = Interrupts()
+        self.progress = Progress(config, display.say, lambda: self.interrupts.received is not None)
         self.steps = 0
         self.logged = 0  # step of the last line of metrics.jsonl that was due
         self.pending: list[dict[str, np.ndarray]] = []  # metrics of the dispatches since then
         self.seconds_before = 0.0  # of earlier sessions of this run
         self.compile_seconds = 0.0
-        self.evaluation_seconds = 0.0  # of this session
+        self.other_seconds = 0.0  # of this session, that trackers took
         self.solved_at: dict[str, float] | None = None
         self.started = self.compiled = time.monotonic()
         self.state: Any = self.runtime.init(config.seed, restored=resume and bool(self.checkpoints.steps()))
@@ -150,37 +173,34 @@ class Run:
         return self.steps // self.config.steps_per_rollout * learner.updates * (runtime.num_envs // learner.envs)
 
     def go(self) -> Summary:
-        """Dispatch until the steps are done or somebody interrupts."""
-        log, per_dispatch = self.config.log, self.config.steps_per_dispatch
-        encoder = encoder_name(self.config.network, self.runtime.learner.spec)
-        self.display.say(
-            f"training {self.config.env} with {self.config.method} in {self.directory} ({encoder} encoder)"
-        )
+        """Dispatch until the steps are done, somebody interrupts or a callback has seen enough."""
+        log, progress = self.config.log, self.progress
+        self._greet()
+        with self.interrupts as interrupts:
+            stopping = self._is_done()
+            while not stopping:
+                self.pending.append(self._dispatch())
+                self.display.advance(self.steps, self._row(self.pending[-1:]))
+                stopping = self._is_done() or interrupts.received is not None or progress.wants_stop
+                due = progress.crossed(log.log_every)
+                if due or stopping:
+                    self._log()
+                if due:
+                    self.logged, self.pending = self.steps, []
+                if stopping or progress.crossed(log.checkpoint_every):
+                    self._save()
+            signal = interrupts.received
+        return self._finish(signal)
+
+    def _greet(self) -> None:
+        config = self.config
+        encoder = encoder_name(config.network, self.runtime.learner.spec)
+        self.display.say(f"training {config.env} with {config.method} in {self.directory} ({encoder} encoder)")
         if unknown := self.window.without_threshold():
             self.display.say(
                 f"no return counts as a success in {', '.join(unknown)}: success is known only if the environment "
                 "tells of it, or with --success-above"
             )
-        with Interrupts() as interrupts:
-            stopping = self._is_done()
-            while not stopping:
-                before = self.steps
-                metrics = self._dispatch()
-                self.steps += per_dispatch
-                self.pending.append(metrics)
-                self.display.advance(self.steps, self._row([metrics]))
-                if _crossed(before, self.steps, log.evaluate_every) and interrupts.received is None:
-                    self._evaluate(interrupts)
-                stopping = self._is_done() or interrupts.received is not None
-                due = _crossed(before, self.steps, log.log_every)
-                if due or stopping:
-                    self._log()
-                if due:
-                    self.logged, self.pending = self.steps, []
-                if stopping or _crossed(before, self.steps, log.checkpoint_every):
-                    self._save()
-            signal = interrupts.received
-        return self._finish(signal)
 
     def _is_done(self) -> bool:
         """All steps are done, or success is as high as asked for."""
@@ -190,21 +210,24 @@ class Run:
         return self.steps >= self.config.total_steps
 
     def _dispatch(self) -> dict[str, np.ndarray]:
-        """One call of the compiled program; metrics are means over its learner steps."""
+        """One call of the compiled program, and all that want to know of it; metrics are means over its updates."""
         began = time.monotonic()
         self.state, output = self.runtime.dispatch(self.state)
-        output = jax.device_get(output)
         if self.steps == self.start_steps:
             self.compiled = time.monotonic()
             self.compile_seconds = self.compiled - began
         self._check_finite(output)
-        if output.places is not None and len(self.config.env_ids) == 1:
-            self.coverage.add(output.places, self.steps)
-        if output.places is not None and output.intrinsic_reward is not None:
-            end = self.steps + self.config.steps_per_dispatch
-            self.maps.add(output.places, output.intrinsic_reward, self.steps, end)
-        self.payments.add(output.metrics["paid_reward"])
-        self.window.add(output.episodes)
+        self.progress.before, at = self.steps, self.steps
+        for steps in output.steps:
+            for tracker in self.trackers:
+                tracker.add(steps, at)
+            at += steps.task.size
+        self.steps = self.progress.steps = at
+        self.progress.metrics, self.progress.actor = output.metrics, self.state.learner.acting
+        began = time.monotonic()
+        for tracker in self.trackers:
+            tracker.after(self.progress)
+        self.other_seconds += time.monotonic() - began
         return {name: np.mean(values, axis=0) for name, values in output.metrics.items()}
 
     def _check_finite(self, output: DispatchOutput) -> None:
@@ -226,19 +249,16 @@ class Run:
         )
 
     def _row(self, pending: list[dict[str, np.ndarray]]) -> dict[str, Any]:
-        """A line of metrics.jsonl: episodes, curiosity, losses, speed."""
+        """A line of metrics.jsonl: what trackers say, losses, speed."""
         means = {name: np.mean([metrics[name] for metrics in pending], axis=0).tolist() for name in pending[0]}
-        running = max(time.monotonic() - self.compiled - self.evaluation_seconds, 1e-9)
+        running = max(time.monotonic() - self.compiled - self.other_seconds, 1e-9)
         later_steps = self.steps - self.start_steps - self.config.steps_per_dispatch
         row = {
             "steps": self.steps,
             "learner_steps": self.learner_steps,
-            **self.window.summary(),
-            **self.evaluations.summary(),
-            **self.coverage.summary(),
+            **self._summary(),
             **means,
             "error_growth": error_growth(means["prediction_error"]),
-            **self.payments.summary(),
             "steps_per_second": max(later_steps, 0) / running,
             "elapsed": self.seconds,
         }
@@ -249,18 +269,16 @@ class Run:
                              f"episodes after {self.steps:,} steps, {self.seconds:.0f} s")  # fmt: skip
         return row
 
-    def _evaluate(self, interrupts: Interrupts) -> None:
-        began = time.monotonic()
-        said = self.evaluations.run(
-            self.state.learner.acting, self.steps, should_stop=lambda: interrupts.received is not None
-        )
-        self.evaluation_seconds += time.monotonic() - began
-        self.display.say(f"evaluation after {self.steps:,} steps: {said}")
+    def _summary(self) -> dict[str, Any]:
+        """What all trackers say."""
+        return {name: value for tracker in self.trackers for name, value in tracker.summary().items()}
 
     def _log(self) -> None:
         row = self._row(self.pending)
         for writer in self.writers:
             writer.write(row)
+        for tracker in self.trackers:
+            tracker.log(row)
         self.display.log(row)
 
     def _save(self) -> None:
@@ -268,26 +286,14 @@ class Run:
             raise self._diverged(bad, self.learner_steps)
         meta = {
             "seconds": self.seconds,
-            "episodes": self.window.to_meta(),
-            "payments": self.payments.to_meta(),
-            "coverage": self.coverage.to_meta(),
-            "maps": self.maps.to_meta(),
-            "evaluations": self.evaluations.to_meta(),
+            "trackers": {tracker.name: tracker.to_meta() for tracker in self.trackers if tracker.name},
             "solved_at": self.solved_at,
             "logged": self.logged,
             "pending": [{name: value.tolist() for name, value in metrics.items()} for metrics in self.pending],
         }
         self.checkpoints.save(self.steps, self.state, meta, self.window.score())
-        self._write_places()
-
-    def _write_places(self) -> None:
-        if self.maps.envs:
-            write_atomically(self.directory / "maps.json", json.dumps(self.maps.to_file()) + "\n")
-        if self.coverage.rooms:
-            meta = self.coverage.to_meta()
-            write_atomically(self.directory / "coverage.json", json.dumps(meta) + "\n")
-            if self.config.env == "atari:montezuma_revenge":
-                draw_pyramid(meta, self.directory / "rooms.png")
+        for tracker in self.trackers:
+            tracker.write(self.directory)
 
     def _restore(self) -> None:
         if not self.checkpoints.steps():
@@ -296,21 +302,16 @@ class Run:
         restored = self.checkpoints.restore(self.state)
         for name in restored.damaged:
             self.display.say(f"skipped a damaged checkpoint: {name}")
-        self.state = restored.state
-        self.steps = restored.meta["step"]
-        self.seconds_before = restored.meta["seconds"]
-        self.solved_at = restored.meta["solved_at"]
-        self.window.load_meta(restored.meta["episodes"])
-        self.payments.load_meta(restored.meta["payments"])
+        self.state, meta = restored.state, restored.meta
+        self.steps = self.progress.steps = meta["step"]
+        self.seconds_before, self.solved_at, self.logged = meta["seconds"], meta["solved_at"], meta["logged"]
+        for tracker in self.trackers:
+            if tracker.name in meta["trackers"]:
+                tracker.load_meta(meta["trackers"][tracker.name])
         if not self.episodes_go_on:
             self.window.begin_anew()
-        self.coverage.load_meta(restored.meta["coverage"])
-        self.maps.load_meta(restored.meta["maps"])
-        self.evaluations.load_meta(restored.meta["evaluations"])
-        self.logged = restored.meta.get("logged", self.steps)
         self.pending = [
-            {name: np.asarray(value, np.float32) for name, value in metrics.items()}
-            for metrics in restored.meta.get("pending", [])
+            {name: np.asarray(value, np.float32) for name, value in metrics.items()} for metrics in meta["pending"]
         ]
         self.display.say(f"continuing from step {self.steps:,}")
 
@@ -322,16 +323,14 @@ class Run:
             "env": self.config.env,
             "method": self.config.method,
             "ablation": self.config.ablation,
+            "algorithm": self.config.algorithm,
             "regime": self.config.regime,
             "seed": self.config.seed,
             "steps": self.steps,
             "seconds": seconds,
             "compile_seconds": self.compile_seconds,
             "steps_per_second": self.steps / max(seconds, 1e-9),
-            **self.window.summary(),
-            **self.evaluations.summary(),
-            **self.coverage.summary(),
-            **self.payments.summary(),
+            **self._summary(),
             "solved_at": self.solved_at,
             "interrupted": signal is not None,
         }
@@ -349,7 +348,3 @@ def first_not_finite(tree: PyTree) -> str | None:
         if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.all(np.isfinite(leaf)):
             return jax.tree_util.keystr(path, simple=True, separator=".")
     return None
-
-
-def _crossed(before: int, after: int, interval: int) -> bool:
-    return interval > 0 and before // interval != after // interval

@@ -7,6 +7,7 @@ import pytest
 
 from builders import small_config
 from byol_explore.curiosity.vitals import LEAST_PAID, Payments, error_growth
+from byol_explore.trackers import Progress
 
 
 @pytest.mark.parametrize(
@@ -24,27 +25,34 @@ def test_growth_is_from_the_shortest_prediction_to_the_longest(errors: list[floa
     assert error_growth(errors) == (growth if growth is None else pytest.approx(growth))
 
 
+def pay(payments: Payments, paid_reward: np.ndarray) -> None:
+    """A dispatch whose learner steps paid so much on average, by task: [updates, tasks]."""
+    progress = Progress(small_config(), print, lambda: False)
+    progress.metrics = {"paid_reward": paid_reward}
+    payments.after(progress)
+
+
 def test_a_learner_step_pays_if_its_tasks_are_paid_enough_on_average() -> None:
     payments = Payments(small_config())
     assert payments.summary() == {}, "nothing is known before the first learner step"
-    payments.add(np.asarray([[2 * LEAST_PAID, 0.0], [LEAST_PAID, 0.0], [0.4, 0.3]]))
+    pay(payments, np.asarray([[2 * LEAST_PAID, 0.0], [LEAST_PAID, 0.0], [0.4, 0.3]]))
     assert payments.summary() == {"paying_share": pytest.approx(2 / 3)}
-    payments.add(np.zeros((1, 2)))
+    pay(payments, np.zeros((1, 2)))
     assert payments.summary() == {"paying_share": 0.5}
 
 
 def test_the_share_is_of_the_whole_run_after_a_stop() -> None:
     before, after = Payments(small_config()), Payments(small_config())
-    before.add(np.full((3, 1), 0.4))
+    pay(before, np.full((3, 1), 0.4))
     after.load_meta(before.to_meta())
-    after.add(np.zeros((1, 1)))
+    pay(after, np.zeros((1, 1)))
     assert after.summary() == {"paying_share": 0.75}
 
 
 @pytest.mark.parametrize(("method", "regime"), [("none", "mixed"), ("byol-explore", "extrinsic")])
 def test_who_is_not_to_be_paid_has_no_share(method: str, regime: str) -> None:
     payments = Payments(dataclasses.replace(small_config(method), regime=regime))
-    payments.add(np.ones((2, 1)))
+    pay(payments, np.ones((2, 1)))
     assert payments.summary() == {}
 
 
@@ -53,5 +61,5 @@ def test_the_statistics_first_fall_is_told_from_ordinary_pay() -> None:
     normal = np.maximum(np.random.default_rng(0).normal(size=100_000), 0.0)
     for factor, pays in ((1.0, 1), (3.0, 1), (12.0, 0), (100.0, 0)):
         payments = Payments(small_config())
-        payments.add(np.asarray([[np.mean(normal / factor)]]))
+        pay(payments, np.asarray([[np.mean(normal / factor)]]))
         assert payments.paid == pays, factor

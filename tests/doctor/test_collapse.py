@@ -12,9 +12,9 @@ import pytest
 
 from byol_explore.cli import main
 from byol_explore.config import Config
-from byol_explore.envs import registry
 from byol_explore.envs.probes import Corridor, ProbeState
 from byol_explore.metrics import read_metrics
+from byol_explore.registries import ENVIRONMENTS
 from byol_explore.types import Array
 from runs import quickly, run, tiny
 
@@ -34,7 +34,7 @@ class Faint(Corridor):
 @pytest.fixture(scope="module", autouse=True)
 def faint() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, quickly():
-        patch.setitem(registry._registered, "probe:faint", Faint)
+        patch.setitem(ENVIRONMENTS._added, "probe:faint", Faint)
         yield
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from builders import steps_of
 from byol_explore.evaluation.maps import MOST_SLICES, CuriosityMaps
 
 TASKS = ["wide", "tall"]
@@ -27,27 +28,31 @@ def floors() -> list[Floor]:
     return [Floor(2, 5), Floor(4, 3)]
 
 
-def dispatch(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Places [2, 3, 4, 2] and rewards of four environments: even ones are on the wide floor, odd ones on the tall."""
+SHAPE = (25, 4)  # steps and environments of a rollout: 100 steps
+TASK = np.broadcast_to(np.arange(4) % 2, SHAPE)
+
+
+def rollout(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Places [T, 4, 2] and rewards of four environments: even ones are on the wide floor, odd ones on the tall."""
     random = np.random.default_rng(seed)
-    places = np.zeros((2, 3, 4, 2), np.uint8)
+    places = np.zeros((*SHAPE, 2), np.uint8)
     for env in range(4):
-        places[..., env, :] = random.integers(0, floors()[env % 2].floor, (2, 3, 2))
-    return places, random.random((2, 3, 4)).astype(np.float32)
+        places[:, env] = random.integers(0, floors()[env % 2].floor, (SHAPE[0], 2))
+    return places, random.random(SHAPE).astype(np.float32)
 
 
 def filled(dispatches: int) -> CuriosityMaps:
     maps = CuriosityMaps(TASKS, floors())
     for index in range(dispatches):
-        maps.add(*dispatch(index), start=100 * index, end=100 * (index + 1))
+        maps.add(steps_of(*rollout(index), TASK), 100 * index)
     return maps
 
 
 def expected(task: int, dispatches: range) -> tuple[np.ndarray, np.ndarray]:
     visits, worth = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
     for seed in dispatches:
-        places, rewards = dispatch(seed)
-        for index in np.ndindex(2, 3, 4):
+        places, rewards = rollout(seed)
+        for index in np.ndindex(SHAPE):
             if index[-1] % 2 == task:
                 cell = tuple(places[index].tolist())
                 visits[cell] += 1
@@ -79,7 +84,7 @@ def test_maps_continue_from_a_checkpoint(half: int) -> None:
     resumed = CuriosityMaps(TASKS, floors())
     resumed.load_meta(filled(half).to_meta())
     for index in range(half, 20):
-        resumed.add(*dispatch(index), start=100 * index, end=100 * (index + 1))
+        resumed.add(steps_of(*rollout(index), TASK), 100 * index)
     assert resumed.to_file() == filled(20).to_file()
 
 
@@ -94,5 +99,5 @@ def test_a_floor_is_drawn_once() -> None:
 
 def test_worlds_without_a_floor_have_no_maps() -> None:
     maps = CuriosityMaps(["floor", "none"], [Floor(2, 2), object()])
-    maps.add(np.zeros((1, 2, 0), np.uint8), np.zeros((1, 2)), 0, 10)
+    maps.add(steps_of(np.zeros((1, 2, 0), np.uint8)), 0)
     assert maps.to_file() == {"tasks": {}}

@@ -13,7 +13,7 @@ from builders import assert_trees_close, jit, small_config, unroll
 from byol_explore.config import Config, RuntimeConfig, VMPOConfig
 from byol_explore.envs.registry import make_envs
 from byol_explore.learner import Batch, keeps_target
-from byol_explore.runtime.anakin import Anakin, RunState
+from byol_explore.runtime.anakin import Anakin, AnakinState
 from byol_explore.runtime.learning import cut
 
 
@@ -43,14 +43,14 @@ def test_one_compilation_serves_all_dispatches(devices: int, caplog: pytest.LogC
         for _ in range(3):
             state, _ = anakin.dispatch(state)
     compiled = [record.getMessage() for record in caplog.records if "XLA compilation" in record.getMessage()]
-    assert sum("dispatch" in message for message in compiled) == 1, compiled
+    assert sum("act_and_learn" in message for message in compiled) == 1, compiled
 
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_seed_makes_a_run_and_another_makes_another(devices: int) -> None:
     anakin = runtime(devices)
 
-    def after_two(seed: int) -> RunState:
+    def after_two(seed: int) -> AnakinState:
         state = anakin.init(seed)
         for _ in range(2):
             state, _ = anakin.dispatch(state)
@@ -64,12 +64,12 @@ def test_a_seed_makes_a_run_and_another_makes_another(devices: int) -> None:
 def test_devices_play_different_episodes_and_learn_the_same() -> None:
     anakin = runtime(2)
     state, output = anakin.dispatch(anakin.init(0))
-    returns = np.asarray(output.episodes.episode_return)
+    returns = np.stack([steps.episodes.episode_return for steps in output.steps])
     assert not np.array_equal(returns[..., :4], returns[..., 4:])
     weight = state.learner.online.value.layers[0].weight
     copies = [np.asarray(shard.data) for shard in weight.addressable_shards]
     np.testing.assert_array_equal(copies[0], copies[1])
-    assert output.episodes.ended.shape == (2, 6, 8)
+    assert returns.shape == (2, 6, 8)
 
 
 def test_stored_policies_are_what_the_target_network_says_of_the_trajectory() -> None:
@@ -138,7 +138,7 @@ def test_intrinsic_rewards_are_in_the_order_of_the_environments(devices: int) ->
     anakin = Anakin(config, make_envs(config.env_ids), jax.devices()[:devices])
     state, _ = anakin.dispatch(anakin.init(0))
     _, output = anakin.dispatch(state)
-    ended = np.asarray(output.episodes.ended)  # [rollouts, T-1, E]
-    pays = np.asarray(output.intrinsic_reward) > 0
+    ended = np.stack([steps.episodes.ended for steps in output.steps])  # [rollouts, T-1, E]
+    pays = np.stack([steps.intrinsic_reward for steps in output.steps]) > 0
     assert ended[:, :-1].any()
     np.testing.assert_array_equal(pays[:, 1:], ~ended[:, :-1])

@@ -7,7 +7,7 @@ import pytest
 from byol_explore import training
 from byol_explore.config import LogConfig, OptimizerConfig, RuntimeConfig
 from byol_explore.envs.probes import PROBES
-from byol_explore.envs.registry import _registered
+from byol_explore.registries import ENVIRONMENTS
 from host_worlds import Outside
 from test_learning import GAMMA, last_row, run
 
@@ -19,7 +19,7 @@ def test_memory_is_learned_by_actor_threads(tmp_path: Path, monkeypatch: pytest.
 
     Values are in units of the rewards' root mean square, times 1 - gamma.
     """
-    monkeypatch.setitem(_registered, "probe:memory", lambda: Outside(PROBES["memory"]()))
+    monkeypatch.setitem(ENVIRONMENTS._added, "probe:memory", lambda: Outside(PROBES["memory"]()))
     monkeypatch.setattr(training, "draw_curves", lambda directory: None)
     summary = run(
         tmp_path, "memory", 100_000,

@@ -30,7 +30,7 @@ from byol_explore.interrupts import Interrupts
 from byol_explore.metrics import read_metrics
 from byol_explore.run_directory import load_config
 from byol_explore.runtime.base import DispatchOutput
-from byol_explore.runtime.sebulba import HostRunState
+from byol_explore.runtime.sebulba import SebulbaState
 from byol_explore.training import Summary, train
 from host_worlds import (
     ENVS,
@@ -165,9 +165,9 @@ def test_the_best_evaluation_never_falls(root: Path) -> None:
 class Beginnings(QuickSebulba):
     """Remembers the state of its first dispatch."""
 
-    first: HostRunState | None = None
+    first: SebulbaState | None = None
 
-    def dispatch(self, state: HostRunState) -> tuple[HostRunState, DispatchOutput]:
+    def dispatch(self, state: SebulbaState) -> tuple[SebulbaState, DispatchOutput]:
         if Beginnings.first is None:
             Beginnings.first = jax.tree.map(np.array, state)
         return super().dispatch(state)

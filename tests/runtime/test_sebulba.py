@@ -14,11 +14,12 @@ from byol_explore.config import Config
 from byol_explore.envs.probes import Corridor
 from byol_explore.learner import Batch, LearnerState
 from byol_explore.networks.assembly import Actor
-from byol_explore.runtime import sebulba as module
-from byol_explore.runtime.anakin import Anakin, RunState
+from byol_explore.runtime import sources as module
+from byol_explore.runtime.anakin import Anakin, AnakinState
 from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.host_actor import HostActor, Rollout
-from byol_explore.runtime.sebulba import HostRunState, Parameters, Sebulba, split
+from byol_explore.runtime.sebulba import Sebulba, SebulbaState, split
+from byol_explore.runtime.sources import Parameters
 from host_worlds import BATCH, ENVS, LENGTH, LOADS, UPDATES, Outside, QuickSebulba, Scripted, host_config, timeline
 
 pytestmark = pytest.mark.usefixtures("compiles_quickly")
@@ -31,7 +32,7 @@ def host_copy(tree: Any) -> Any:
     return jax.tree.map(np.array, tree)
 
 
-def play(runtime: Sebulba, dispatches: int, seed: int = 0) -> tuple[HostRunState, list[DispatchOutput]]:
+def play(runtime: Sebulba, dispatches: int, seed: int = 0) -> tuple[SebulbaState, list[DispatchOutput]]:
     state, outputs = runtime.init(seed), []
     try:
         for _ in range(dispatches):
@@ -68,7 +69,7 @@ def inside() -> Inside:
     keys = jax.random.split(jax.random.key(0))
     learner = QuickSebulba(config, [Scripted()]).init(0).learner
     first, learned, outputs = host_copy(learner), [], []
-    state = RunState(learner, anakin._init_actor(learner.acting, *keys))
+    state = AnakinState(learner, anakin._init_actor(learner.acting, *keys))
     for _ in range(3):
         state, output = anakin.dispatch(state)
         learned.append(host_copy(state.learner))
@@ -83,18 +84,18 @@ def test_the_same_world_teaches_the_same_inside_and_outside_jit(layout: str, mon
     learners, actors = ([jax.devices()[i] for i in which] if which else None for which in LAYOUTS[layout])
     acting = watch(monkeypatch, key=known.actor_key)
     runtime = QuickSebulba(known.config, [Outside(corridor(), known.env_key)], learners, actors)
-    state = jax.device_put(HostRunState(known.first, np.zeros((), np.int32)), runtime._whole)
+    state = jax.device_put(SebulbaState(known.first, np.zeros((), np.int32)), runtime._whole)
     # Adam turns differences in the last bits of small gradients into shares of its step, 1e-3.
     tolerance = 2e-5 if len(runtime.mesh.devices) == 1 else 2e-4
     for learned, expected in zip(known.learned, known.outputs, strict=True):
         state, output = runtime.dispatch(state)
         assert_trees_close(host_copy(state.learner), learned, rtol=1e-4, atol=tolerance)
-        assert_trees_close(output.episodes, expected.episodes)
+        assert_trees_close(output.steps, expected.steps, rtol=1e-3, atol=1e-3)
         np.testing.assert_array_equal(output.finite, expected.finite)
         for name, values in expected.metrics.items():
             np.testing.assert_allclose(output.metrics[name], values, rtol=1e-3, atol=1e-3, err_msg=name)
     runtime.close()
-    ended = np.concatenate([output.episodes.ended for output in known.outputs])
+    ended = np.concatenate([steps.episodes.ended for output in known.outputs for steps in output.steps])
     assert ended.any(), "no boundary inside"
     assert first_weight(known.learned[0].acting) != first_weight(known.first.acting), "the target policy must change"
     assert {device for pulled in acting for device in pulled.actor.policy.mlp.layers[0].weight.devices()} == {
@@ -136,7 +137,7 @@ def test_batches_are_slices_of_environments_with_their_time_in_order() -> None:
 
 
 def test_in_lock_step_a_seed_makes_a_run_and_another_makes_another() -> None:
-    def run(seed: int) -> tuple[HostRunState, list[DispatchOutput]]:
+    def run(seed: int) -> tuple[SebulbaState, list[DispatchOutput]]:
         config = dataclasses.replace(host_config(deterministic=True, actors=2, rollouts_per_dispatch=2), seed=seed)
         return play(QuickSebulba(config, [Scripted()]), 3, seed)
 
@@ -151,17 +152,23 @@ def test_in_lock_step_a_seed_makes_a_run_and_another_makes_another() -> None:
     assert all(np.all(output.metrics["policy_lag"] <= 1) for output in outputs), "the second actor waits for the first"
 
 
-def test_a_dispatch_holds_the_rollouts_of_all_actors_side_by_side() -> None:
-    """Each environment has its place, in every rollout the same: both actors play the first of the script's."""
+def test_a_dispatch_holds_the_rollouts_of_all_actors() -> None:
+    """Each says which environments it is of: both actors play the first of the script's."""
     config = host_config(deterministic=True, actors=2, rollouts_per_dispatch=3)
     state, outputs = play(QuickSebulba(config, [Scripted()]), 2)
     assert (int(state.rounds), int(state.learner.step)) == (6, 6 * UPDATES)
     lives = [timeline(env % (ENVS // 2), 6 * (LENGTH - 1))[1:] for env in range(ENVS)]
-    ended = np.concatenate([output.episodes.ended for output in outputs]).reshape(-1, ENVS)
-    np.testing.assert_array_equal(ended.T, [[moment.is_last for moment in life] for life in lives])
+    ended = {env: [] for env in range(ENVS)}
+    for steps in (steps for output in outputs for steps in output.steps):
+        for place, env in enumerate(steps.envs.tolist()):
+            ended[env].extend(steps.episodes.ended[:, place].tolist())
+    assert ended == {env: [moment.is_last for moment in life] for env, life in enumerate(lives)}
     for output in outputs:
-        assert output.episodes.ended.shape == (3, LENGTH - 1, ENVS)
-        assert output.places.shape == (3, LENGTH - 1, ENVS, 2)
+        assert len(output.steps) == 3 * 2
+        for steps in output.steps:
+            assert steps.places.shape == (LENGTH - 1, ENVS // 2, 2)
+            assert steps.intrinsic_reward.shape == steps.task.shape == (LENGTH - 1, ENVS // 2)
+            assert steps.intrinsic_reward.any()
         assert output.finite.shape[0] == output.metrics["loss"].shape[0] == 3 * UPDATES
         assert output.finite.all()
 
@@ -226,8 +233,8 @@ def watch(monkeypatch: pytest.MonkeyPatch, key: jax.Array | None = None) -> list
     pulled: list[Pulled] = []
 
     class Watched(HostActor):
-        def __init__(self, envs: Any, size: int, length: int, own_key: jax.Array, seed: int) -> None:
-            super().__init__(envs, size, length, own_key if key is None else key, seed)
+        def __init__(self, envs: Any, size: int, length: int, own_key: jax.Array, seed: int, *, first: int) -> None:
+            super().__init__(envs, size, length, own_key if key is None else key, seed, first=first)
 
         def rollout(self, actor: Actor, pulled_at: int = 0) -> Rollout:
             pulled.append(Pulled(actor, pulled_at, host_copy(actor)))
@@ -257,9 +264,9 @@ def test_parameters_are_copied_when_the_target_policy_changes_and_only_then(monk
 
 
 def test_every_acting_device_has_its_own_copy() -> None:
-    parameters, actor = Parameters(), small_actor(Scripted().spec)
-    parameters.publish(actor, 0, jax.devices())
-    parameters.step = 5
+    parameters, actor = Parameters(jax.devices()), small_actor(Scripted().spec)
+    parameters.publish(actor, 0)
+    parameters.publish(None, 5)
     for device in jax.devices():
         copy, step = parameters.pull(device)
         assert step == 5

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from byol_explore.runtime.base import DispatchOutput
-from byol_explore.runtime.sebulba import HostRunState, Sebulba
+from byol_explore.runtime.sebulba import Sebulba, SebulbaState
 from host_worlds import (
     BATCH,
     ENVS,
@@ -74,12 +74,12 @@ def spy(runtime: Sebulba, before: Callable[[int], None] = lambda number: None) -
 
 def counts(batches: list[Any]) -> np.ndarray:
     """[batches, T] the steps that each batch was taken at; the same for all its environments."""
-    shown = np.stack([seen(batch.observation)[..., 3] for batch in batches])
+    shown = np.stack([seen(batch.trajectory.observation)[..., 3] for batch in batches])
     assert np.all(shown == shown[..., :1])
     return shown[..., 0]
 
 
-def dispatch(runtime: Sebulba, state: HostRunState) -> tuple[HostRunState, DispatchOutput, float]:
+def dispatch(runtime: Sebulba, state: SebulbaState) -> tuple[SebulbaState, DispatchOutput, float]:
     """And the seconds it took."""
     began = time.perf_counter()
     state, output = runtime.dispatch(state)
@@ -143,7 +143,7 @@ def test_every_rollout_of_every_actor_is_learned_once_and_in_order(actors: int, 
     expected = np.arange(rounds)[:, None] * STEPS + np.arange(STEPS + 1)
     np.testing.assert_array_equal(counts(batches), np.repeat(expected, UPDATES, axis=0))
     share = ENVS // actors // BATCH
-    envs = [seen(batch.observation)[0, :, 0].tolist() for batch in batches]
+    envs = [seen(batch.trajectory.observation)[0, :, 0].tolist() for batch in batches]
     assert envs == [[part * BATCH, part * BATCH + 1] for part in range(share)] * actors * rounds
     assert len(world.batches) == actors
     assert 0 <= np.min(lags) <= np.max(lags) <= (queue_size + 1) * UPDATES

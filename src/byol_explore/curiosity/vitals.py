@@ -11,6 +11,7 @@ import numpy as np
 
 from byol_explore.config import Config
 from byol_explore.curiosity.methods import is_paid
+from byol_explore.trackers import Progress, Tracker
 
 # A reward in units of its own deviation, clipped at its mean, is 0.4 on average if it is normal (and was 0.3 to 0.4 in
 # all clipped runs once their statistics fitted). A tenth of it is what a deviation leaves that is ten times too large.
@@ -27,7 +28,7 @@ def error_growth(errors: Sequence[float]) -> float | None:
     return known[-1] / known[0] if len(known) > 1 else None
 
 
-class Payments:
+class Payments(Tracker):
     """The share of a run's learner steps in which curiosity pays.
 
     A learner step pays if the intrinsic rewards of its batch, on the scale on which they are given but before they are
@@ -35,12 +36,14 @@ class Payments:
     at all would not do: while the running deviation is far too large, several percent can be paid next to nothing.
     """
 
+    name = "payments"
+
     def __init__(self, config: Config) -> None:
         self.is_used = is_paid(config)
         self.steps = self.paid = 0
 
-    def add(self, paid_reward: np.ndarray) -> None:
-        """Mean rewards of learner steps, by task: [steps, tasks]."""
+    def after(self, progress: Progress) -> None:
+        paid_reward = progress.metrics["paid_reward"]  # [updates, tasks]
         self.steps += len(paid_reward)
         self.paid += int(np.sum(np.mean(paid_reward, axis=1) >= LEAST_PAID))
 

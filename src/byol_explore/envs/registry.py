@@ -18,6 +18,8 @@ from byol_explore.envs.probes import PROBES
 from byol_explore.envs.rooms import Rooms
 from byol_explore.envs.xland_rules import ball_and_square_make_star
 from byol_explore.errors import UserError
+from byol_explore.registries import ENVIRONMENTS
+from byol_explore.registry import is_import_path
 
 _SIZED = re.compile(r"(rooms|corridor|memory)-(\d+)")
 
@@ -48,7 +50,6 @@ SIZED = {
     "corridor": Sized("legs of a folded corridor", 1, 50, _corridor),
     "memory": Sized("cells from an object to where it must be known", 8, 128, _memory),
 }
-_registered: dict[str, Callable[[], Environment | HostEnvironment]] = {}
 
 
 def _other_games() -> list[str]:
@@ -58,10 +59,13 @@ def _other_games() -> list[str]:
 
 
 def register_env(name: str, factory: Callable[[], Environment | HostEnvironment]) -> None:
-    """Make an environment of your own known by a name, for configurations and run directories to refer to."""
+    """Make an environment of your own known by a name in this process.
+
+    One that other processes are to find too is called by its import path, as in `my_package.envs:Lock`.
+    """
     if "," in name:
         raise UserError(f"environment name {name!r}: a comma separates names")
-    _registered[name] = factory
+    ENVIRONMENTS.add(name, factory)
 
 
 def env_families() -> dict[str, list[str]]:
@@ -74,7 +78,7 @@ def env_families() -> dict[str, list[str]]:
         "Atari, hardest to explore (the study atari-hard10)": [f"atari:{name}" for name in HARD_GAMES],
         "Atari, others": _other_games(),
         "Gymnasium": ["gymnasium:ID for every registered ID, for example gymnasium:Acrobot-v1"],
-        **({"registered": list(_registered)} if _registered else {}),
+        "yours": ["package.module:Name for anything that makes an environment", *ENVIRONMENTS.names()],
     }
 
 
@@ -104,10 +108,20 @@ def _make_sized(name: str, family: str, size: int) -> MiniGrid:
     return MiniGrid(name, *make_one(size))
 
 
+def _checked(name: str, env: Any) -> Environment | HostEnvironment:
+    """With the name that it was asked for by, or a UserError if it is no environment."""
+    if not hasattr(env, "spec") or not (hasattr(env, "step") or hasattr(env, "batch")):
+        raise UserError(
+            f"environment {name!r} makes a {type(env).__name__}: it must have a spec, and reset and step (inside jit) "
+            "or batch (outside); see examples/"
+        )
+    return env
+
+
 def make_env(name: str, atari: AtariSettings | None = None) -> Environment | HostEnvironment:
     """The environment of that name; settings are those of Atari games."""
-    if name in _registered:
-        return _registered[name]()
+    if name in ENVIRONMENTS.names():
+        return ENVIRONMENTS.get(name)()
     if name.startswith("atari:"):
         from byol_explore.envs.atari import Atari
 
@@ -130,5 +144,7 @@ def make_env(name: str, atari: AtariSettings | None = None) -> Environment | Hos
         return MiniGrid(name, *make(name, **settings))
     if name.removeprefix("probe:") in PROBES and name.startswith("probe:"):
         return PROBES[name.removeprefix("probe:")]()
+    if is_import_path(name):
+        return _checked(name, ENVIRONMENTS.get(name)())
     examples = "rooms-6, MiniGrid-DoorKey-8x8, atari:montezuma_revenge, gymnasium:CartPole-v1, probe:corridor"
     raise UserError(f"unknown environment {name!r}; `byol-explore envs` lists them all, for example {examples}")

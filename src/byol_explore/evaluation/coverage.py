@@ -1,36 +1,41 @@
 """Where a run has been: rooms found over its lifetime, and how often each place in them was visited."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from byol_explore.checkpoint import write_atomically
 from byol_explore.envs.base import EnvSpec
+from byol_explore.trackers import Steps, Tracker
 
 CELL = 8  # pixels; positions closer than this count as one place
 _BASE = 256  # every number of a place is a byte
 
 
-class Coverage:
+class Coverage(Tracker):
     """The union over all environments and episodes of a training run."""
+
+    name = "coverage"
 
     def __init__(self, spec: EnvSpec) -> None:
         self.room_names, self.position_names = spec.rooms, spec.position
         self.rooms: dict[tuple[int, ...], int] = {}  # environment step at which each was first entered
         self.visits: dict[tuple[int, ...], int] = {}  # steps spent in each cell: room and position
 
-    def add(self, places: np.ndarray, steps: int) -> None:
-        """Places [..., E, P] in the order of time, from environment step `steps` on."""
+    def add(self, steps: Steps, at: int) -> None:
         depth = len(self.room_names) + len(self.position_names)
-        if depth == 0 or places.shape[-1] != depth:
+        if depth == 0 or steps.places.shape[-1] != depth:
             return
-        cells = places.reshape(-1, depth).astype(np.int64)
+        cells = steps.places.reshape(-1, depth).astype(np.int64)
         cells[:, len(self.room_names) :] //= CELL
         codes = cells @ (_BASE ** np.arange(depth))
         _, first, counts = np.unique(codes, return_index=True, return_counts=True)
         for index, count in sorted(zip(first.tolist(), counts.tolist(), strict=True)):
             cell = tuple(cells[index].tolist())
             self.visits[cell] = self.visits.get(cell, 0) + count
-            self.rooms.setdefault(cell[: len(self.room_names)], steps + index)
+            self.rooms.setdefault(cell[: len(self.room_names)], at + index)
 
     def summary(self) -> dict[str, int]:
         """For a line of metrics; nothing for environments that do not know their rooms."""
@@ -46,6 +51,11 @@ class Coverage:
             "position_names": list(self.position_names),
             "cell": CELL,
         }
+
+    def write(self, directory: Path) -> None:
+        """coverage.json, of environments that know their rooms."""
+        if self.rooms:
+            write_atomically(directory / "coverage.json", json.dumps(self.to_meta()) + "\n")
 
     def load_meta(self, meta: dict[str, Any]) -> None:
         self.rooms = {tuple(room): step for *room, step in meta["rooms"]}

@@ -11,15 +11,25 @@ from byol_explore.envs.host import AnyEnvironment
 from byol_explore.evaluation.play import Interrupted, play
 from byol_explore.evaluation.scores import human_normalized
 from byol_explore.networks.assembly import Actor
+from byol_explore.trackers import Progress, Tracker
 
 
-class Evaluations:
+class Evaluations(Tracker):
     """The paper's scores: a mean over ten episodes, and its maximum over training."""
+
+    name = "evaluations"
 
     def __init__(self, config: Config, envs: Sequence[AnyEnvironment]) -> None:
         self.envs, self.episodes, self._seed = envs, config.log.evaluate_episodes, config.seed
+        self._every = config.log.evaluate_every
         self.last: dict[str, float] = {}  # mean return by task
         self.best: dict[str, float] = {}
+
+    def after(self, progress: Progress) -> None:
+        """Evaluate when it is due, unless the run is about to stop."""
+        if progress.actor is not None and progress.crossed(self._every) and not progress.is_interrupted():
+            said = self.run(progress.actor, progress.steps, should_stop=progress.is_interrupted)
+            progress.say(f"evaluation after {progress.steps:,} steps: {said}")
 
     def run(self, actor: Actor, steps: int, should_stop: Callable[[], bool] = lambda: False) -> str:
         """Play every task with sampled actions; a few words about it. Given up halfway, it changes nothing."""

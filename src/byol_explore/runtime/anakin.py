@@ -11,11 +11,12 @@ from jax.sharding import Mesh, NamedSharding
 from byol_explore.agent import act
 from byol_explore.config import Config
 from byol_explore.envs.base import Environment, VectorEnv
-from byol_explore.learner import Learner, LearnerState
+from byol_explore.learner import Learner, LearnerState, UpdateOutput
 from byol_explore.networks.assembly import Actor
-from byol_explore.runtime.base import AXIS, SHARED_OUT, WHOLE, DispatchOutput, Episodes, share, spread, strongly_typed
+from byol_explore.runtime.base import AXIS, SHARED_OUT, WHOLE, DispatchOutput, share, spread, strongly_typed
 from byol_explore.runtime.first_look import look_inside
 from byol_explore.runtime.learning import learn
+from byol_explore.trackers import Episodes, Steps
 from byol_explore.types import AnyArray, Array, Device, Memory, PyTree, TimeStep, Trajectory
 
 
@@ -30,14 +31,22 @@ class ActorState(NamedTuple):
     key: Array  # [1] per device
 
 
-class Steps(NamedTuple):
-    """What happened at each step of a rollout, beside what the learner gets."""
+class Told(NamedTuple):
+    """What is told of the steps of a rollout, beside what the learner gets."""
 
     episodes: Episodes  # [T-1, E]
     places: AnyArray  # [T-1, E, P] where the step led
 
 
-class RunState(NamedTuple):
+class Round(NamedTuple):
+    """What a round of acting and learning says."""
+
+    updates: UpdateOutput
+    task: Array  # [T-1, E]
+    told: Told
+
+
+class AnakinState(NamedTuple):
     learner: LearnerState
     actor: ActorState
 
@@ -58,10 +67,10 @@ class Anakin:
         self.envs = VectorEnv(envs, config.runtime.num_envs // self.devices)
         self.learner = Learner(config, self.envs.spec, len(envs), in_turn=True)
         whole, shared = (NamedSharding(self.mesh, share(axis)) for axis in (WHOLE, 0))
-        self._placement = RunState(whole, shared)  # pyright: ignore[reportArgumentType]
-        self.dispatch = jax.jit(self._dispatch, donate_argnums=0, out_shardings=(self._placement, whole))
+        self._placement = AnakinState(whole, shared)  # pyright: ignore[reportArgumentType]
+        self._rounds = jax.jit(self._act_and_learn, donate_argnums=0, out_shardings=(self._placement, whole))
 
-    def init(self, seed: int, *, restored: bool = False) -> RunState:
+    def init(self, seed: int, *, restored: bool = False) -> AnakinState:
         """The state before the first step."""
         _, env_key, actor_key = jax.random.split(jax.random.key(seed), 3)
         learner = self.init_learner(seed, restored=restored)
@@ -69,8 +78,8 @@ class Anakin:
             jax.random.split(env_key, self.devices), jax.random.split(actor_key, self.devices), strict=True
         )]  # fmt: skip
         actor = jax.tree.map(lambda *xs: jnp.concatenate(xs), *shares)
-        state = jax.tree.map(strongly_typed, RunState(learner, actor))
-        return RunState(*map(jax.device_put, state, self._placement))
+        state = jax.tree.map(strongly_typed, AnakinState(learner, actor))
+        return AnakinState(*map(jax.device_put, state, self._placement))
 
     def init_learner(self, seed: int, *, restored: bool = False) -> LearnerState:
         look = self.config.network.center and not restored
@@ -89,30 +98,38 @@ class Anakin:
             key=actor_key[None],
         )
 
-    def _dispatch(self, state: RunState) -> tuple[RunState, DispatchOutput]:
+    def dispatch(self, state: AnakinState) -> tuple[AnakinState, DispatchOutput]:
+        """One call of the compiled program."""
+        state, rounds = self._rounds(state)
+        (metrics, finite, rewards), task, told = jax.device_get(rounds)
+        metrics, finite = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (metrics, finite))
+        envs = np.arange(self.config.runtime.num_envs)
+        steps = []
+        for index in range(self.config.runtime.rollouts_per_dispatch):
+            episodes, places = jax.tree.map(lambda x, i=index: x[i], told)
+            steps.append(Steps(envs, task[index], episodes, places, rewards[index]))
+        return state, DispatchOutput(metrics, finite, steps)
+
+    def _act_and_learn(self, state: AnakinState) -> tuple[AnakinState, Round]:
         """Several rounds of: act with the target policy for a sequence, then learn from it batch by batch."""
         roll = spread(self.rollout, self.mesh, (WHOLE, 0), (0, SHARED_OUT, 1))
 
-        def one_round(state: RunState, _: None) -> tuple[RunState, DispatchOutput]:
-            actor, trajectory, steps = roll(state.learner.acting, state.actor)
+        def one_round(state: AnakinState, _: None) -> tuple[AnakinState, Round]:
+            actor, trajectory, told = roll(state.learner.acting, state.actor)
             learner, updates = learn(self.learner, state.learner, trajectory, self.devices)
-            output = DispatchOutput(
-                updates.metrics, updates.finite, steps.episodes, steps.places, updates.intrinsic_reward
-            )
-            return RunState(learner, actor), output
+            return AnakinState(learner, actor), Round(updates, trajectory.task[1:], told)
 
         rounds = self.config.runtime.rollouts_per_dispatch
         state, output = jax.lax.scan(one_round, state, length=rounds)
-        metrics, finite = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (output.metrics, output.finite))
-        return jax.tree.map(strongly_typed, state), output._replace(metrics=metrics, finite=finite)
+        return jax.tree.map(strongly_typed, state), output
 
     def close(self) -> None: ...
 
-    def rollout(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Steps]:
+    def rollout(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Told]:
         """T - 1 steps of all environments; the last observation is the next rollout's first."""
         start = state.memory._replace(reward=state.timestep.reward)
 
-        def step(state: ActorState, _: None) -> tuple[ActorState, tuple[PyTree, Steps]]:
+        def step(state: ActorState, _: None) -> tuple[ActorState, tuple[PyTree, Told]]:
             key, act_key = jax.random.split(state.key[0])
             memory, policy, action = act(actor, state.memory, state.timestep, act_key)
             envs, timestep = self.envs.step(state.envs, action)
@@ -121,10 +138,10 @@ class Anakin:
             transition = (state.timestep.observation, state.timestep.is_first, action, timestep.reward,
                           timestep.discount, policy)  # fmt: skip
             episodes = Episodes(timestep.is_last, episode_return, length, timestep.success)
-            steps = Steps(episodes, self.envs.places(envs))
-            return ActorState(envs, timestep, memory, episode_return, length, key[None]), (transition, steps)
+            told = Told(episodes, self.envs.places(envs))
+            return ActorState(envs, timestep, memory, episode_return, length, key[None]), (transition, told)
 
-        state, (transitions, steps) = jax.lax.scan(step, state, length=self.config.runtime.sequence_length - 1)
+        state, (transitions, told) = jax.lax.scan(step, state, length=self.config.runtime.sequence_length - 1)
         observation, is_first, action, reward, discount, policy = transitions
         observation, is_first = jax.tree.map(
             lambda xs, last: jnp.concatenate([xs, last[None]]),
@@ -133,4 +150,4 @@ class Anakin:
         )
         task = jnp.broadcast_to(self.envs.task, is_first.shape)
         trajectory = Trajectory(observation, is_first, action, reward, discount, policy, task, memory=start)
-        return state, trajectory, steps
+        return state, trajectory, told

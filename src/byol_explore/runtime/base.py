@@ -9,28 +9,20 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from byol_explore.learner import Learner, LearnerState
-from byol_explore.types import AnyArray, Array, PyTree, Trajectory
+from byol_explore.trackers import Steps
+from byol_explore.types import Array, PyTree, Trajectory
 
 AXIS = "devices"
 WHOLE = -1
 SHARED_OUT: Any = Trajectory(*[1] * 7, memory=0)  # pyright: ignore[reportArgumentType]
 
 
-class Episodes(NamedTuple):
-    """What happened at each step; entries count where `ended` is true."""
-
-    ended: AnyArray  # [..., E]
-    episode_return: AnyArray  # [..., E]
-    length: AnyArray  # [..., E]
-    success: AnyArray  # [..., E] 1 or 0 as the environment says, UNSAID where the return must tell
-
-
 class DispatchOutput(NamedTuple):
-    metrics: dict[str, AnyArray]  # [updates, ...]
-    finite: AnyArray  # [updates, quantities]
-    episodes: Episodes  # [rollouts, T-1, E]
-    places: AnyArray | None = None  # [rollouts, T-1, E, P] where the agents went, of environments that know
-    intrinsic_reward: AnyArray | None = None  # [rollouts, T-1, E] what going there was worth
+    """What happened in a dispatch, on the host."""
+
+    metrics: dict[str, np.ndarray]  # [updates, ...]
+    finite: np.ndarray  # [updates, quantities]
+    steps: list[Steps]  # of its rollouts
 
 
 class Runtime(Protocol):

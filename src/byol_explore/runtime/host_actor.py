@@ -11,13 +11,15 @@ from byol_explore.agent import act
 from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import HostEnvironment, make_batch
 from byol_explore.networks.assembly import Actor
-from byol_explore.runtime.base import Episodes, stack
+from byol_explore.runtime.base import stack
+from byol_explore.trackers import Episodes
 from byol_explore.types import Action, Array, Memory, Policy, PyTree, TimeStep, Trajectory
 
 
 class Rollout(NamedTuple):
     """What an actor pushes: T - 1 steps of its environments, arrays of NumPy."""
 
+    envs: np.ndarray  # [E] their numbers
     trajectory: Trajectory  # [T, E, ...]
     episodes: Episodes  # [T-1, E]
     places: np.ndarray  # [T-1, E, P]
@@ -35,8 +37,11 @@ def _choose(actor: Actor, memory: Memory, timestep: TimeStep, key: Array) -> tup
 class HostActor:
     """Owns its environments and the agent's memory of them; parameters come with each call."""
 
-    def __init__(self, envs: Sequence[HostEnvironment], num_envs: int, length: int, key: Array, seed: int) -> None:
+    def __init__(
+        self, envs: Sequence[HostEnvironment], num_envs: int, length: int, key: Array, seed: int, *, first: int = 0
+    ) -> None:
         self.spec: EnvSpec = envs[0].spec
+        self.numbers = np.arange(first, first + num_envs)
         self.num_envs, self.length = num_envs, length
         self.task = np.arange(num_envs, dtype=np.int32) % len(envs)
         self._batch = make_batch(envs, num_envs, seed)
@@ -71,7 +76,7 @@ class HostActor:
             observations, np.stack([*firsts, last]), stack(actions), np.stack(rewards), np.stack(discounts),
             stack(jax.device_get(policies)), np.tile(self.task, (self.length, 1)), memory=start,
         )  # fmt: skip
-        return Rollout(trajectory, stack(episodes), np.stack(places), pulled_at, env_seconds, act_seconds)
+        return Rollout(self.numbers, trajectory, stack(episodes), np.stack(places), pulled_at, env_seconds, act_seconds)
 
     def close(self) -> None:
         self._batch.close()

@@ -24,7 +24,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from byol_explore.config import flatten
+from byol_explore.config import file_name, flatten
 from byol_explore.errors import UserError, unknown
 from byol_explore.presets import ABLATIONS
 from byol_explore.registries import METHODS
@@ -137,7 +137,7 @@ def _variants(data: dict[str, Any]) -> tuple[Variant, ...]:
     variants = []
     for method in _texts(data, "methods"):
         METHODS.check(method)
-        variants.append(Variant(method, method))
+        variants.append(Variant(file_name(method), method))
     for ablation in _texts(data, "ablations"):
         if ablation not in ABLATIONS:
             raise unknown("ablation", ablation, list(ABLATIONS))

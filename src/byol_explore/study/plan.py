@@ -11,6 +11,7 @@ from byol_explore.errors import UserError, unknown
 from byol_explore.presets import PRESETS, checked, make_config
 from byol_explore.study.file import Study, Variant
 from byol_explore.study.settings import apply_settings, setting_options
+from byol_explore.trust import is_outside, require_consent
 
 
 class PlannedRun(NamedTuple):
@@ -40,6 +41,7 @@ def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list
 
     A UserError for the first run whose configuration is wrong.
     """
+    require_consent(_outside(study), study.source)
     if not PRESETS.knows(study.preset):
         raise _unknown_preset(study)
     if seeds is not None and seeds < 1:
@@ -56,6 +58,14 @@ def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list
     if not chosen:
         raise UserError(f"--only {only!r} fits none of the {len(runs)} runs: they are called like {runs[0].name}")
     return chosen
+
+
+def _outside(study: Study) -> list[str]:
+    """All that the study's file names outside this package."""
+    settings = [study.settings, *(variant.settings for variant in study.variants)]
+    words = [value for table in settings for value in table.values() if isinstance(value, str)]
+    names = [study.preset, *study.tasks, *(variant.method for variant in study.variants), *words]
+    return [name for name in dict.fromkeys(names) if is_outside(name)]
 
 
 def folder_name(task: str) -> str:
