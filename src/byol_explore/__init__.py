@@ -13,28 +13,35 @@ if TYPE_CHECKING:
     from byol_explore.errors import DivergenceError, UserError
     from byol_explore.evaluation.episodes import evaluate
     from byol_explore.evaluation.films import film_run
+    from byol_explore.playing import Agent, load_agent
     from byol_explore.presets import ABLATIONS, PRESETS, make_config
     from byol_explore.report.build import build_report
     from byol_explore.report.files import write_report
     from byol_explore.run_directory import load_config
     from byol_explore.study.file import read_study
     from byol_explore.study.runner import run_study
+    from byol_explore.trackers import Progress, Tracker
     from byol_explore.training import Summary, train
+    from byol_explore.trust import trust
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ABLATIONS",
     "PRESETS",
+    "Agent",
     "Config",
     "DivergenceError",
+    "Progress",
     "Summary",
+    "Tracker",
     "UserError",
     "build_report",
     "diagnose",
     "env_families",
     "evaluate",
     "film_run",
+    "load_agent",
     "load_config",
     "make_config",
     "make_env",
@@ -43,6 +50,7 @@ __all__ = [
     "register_env",
     "run_study",
     "train",
+    "trust",
     "write_report",
 ]
 
@@ -53,13 +61,16 @@ _HOMES = {
     "errors": ("DivergenceError", "UserError"),
     "evaluation.episodes": ("evaluate",),
     "evaluation.films": ("film_run",),
+    "playing": ("Agent", "load_agent"),
     "presets": ("ABLATIONS", "PRESETS", "make_config"),
     "report.build": ("build_report",),
     "report.files": ("write_report",),
     "run_directory": ("load_config",),
     "study.file": ("read_study",),
     "study.runner": ("run_study",),
+    "trackers": ("Progress", "Tracker"),
     "training": ("Summary", "train"),
+    "trust": ("trust",),
 }
 
 

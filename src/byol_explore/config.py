@@ -210,6 +210,9 @@ class Config:
     """Named change of the method: fixed-targets, horizon-1, no-clipping, no-sharing, prioritized, none."""
     seed: NotNegative[int] = 0
     """Runs with the same seed on the same machine are equal bit for bit; outside jit if runtime.deterministic."""
+    init_from: str = ""
+    """Another run's directory: start from its networks and statistics instead of fresh ones. For example curiosity
+    alone first (--regime intrinsic), then a reward."""
     steps: Positive[int] = 6_000_000
     """Environment steps to train for, over all environments."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
@@ -293,6 +296,19 @@ class Config:
 def to_dict(config: Any) -> dict[str, Any]:
     """As plain data, for config.json."""
     return dataclasses.asdict(config)
+
+
+def changed(config: Any, changes: dict[str, Any]) -> Any:
+    """A configuration with other values; a dict changes fields of a part: {"curiosity": {"horizon": 8}}."""
+    known = [item.name for item in dataclasses.fields(config)]
+    values = {}
+    for name, value in changes.items():
+        if name not in known:
+            raise unknown("setting", name, known)
+        part = getattr(config, name)
+        nested = dataclasses.is_dataclass(part) and isinstance(value, dict)
+        values[name] = changed(part, value) if nested else tuple(value) if isinstance(value, list) else value
+    return dataclasses.replace(config, **values)
 
 
 def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from byol_explore.config import (
     AgentConfig,
@@ -13,6 +13,7 @@ from byol_explore.config import (
     OptimizerConfig,
     RuntimeConfig,
     VMPOConfig,
+    changed,
 )
 from byol_explore.errors import UserError, unknown
 from byol_explore.registries import METHODS
@@ -98,15 +99,15 @@ ABLATIONS = {
 }  # fmt: skip
 
 
-def make_config(preset: str = "grid", ablation: str = "none", method: str = "byol-explore") -> Config:
-    """A preset with an ablation applied."""
+def make_config(preset: str = "grid", ablation: str = "none", method: str = "byol-explore", **changes: Any) -> Config:
+    """A preset with an ablation applied, and then other changes: `env="rooms-4", curiosity={"horizon": 8}`."""
     start = PRESETS.get(preset).config
     METHODS.check(method)
     if ablation not in ABLATIONS:
         raise unknown("ablation", ablation, list(ABLATIONS))
     config = dataclasses.replace(start, preset=preset, ablation=ablation, method=method)
     _check_ablation(config)
-    return ABLATIONS[ablation].apply(config)
+    return changed(ABLATIONS[ablation].apply(config), changes)
 
 
 def checked(config: Config) -> Config:

@@ -21,18 +21,19 @@ from byol_explore.envs.atari_settings import AtariSettings, available_cores
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.envs.registry import make_envs
 from byol_explore.episode_window import EpisodeWindow
-from byol_explore.errors import DivergenceError
+from byol_explore.errors import DivergenceError, UserError
 from byol_explore.evaluation.coverage import Coverage
 from byol_explore.evaluation.maps import CuriosityMaps
 from byol_explore.evaluation.periodic import Evaluations
 from byol_explore.interrupts import Interrupts
+from byol_explore.learner import LearnerState
 from byol_explore.locking import DirectoryLock
 from byol_explore.metrics import Writer, check_extras, make_writers
 from byol_explore.networks.assembly import encoder_name
 from byol_explore.presets import checked
 from byol_explore.report.curves import draw_curves
 from byol_explore.report.pyramid import draw_pyramid
-from byol_explore.run_directory import check_run_dir, write_config
+from byol_explore.run_directory import check_run_dir, load_config, write_config
 from byol_explore.runtime.anakin import Anakin
 from byol_explore.runtime.base import DispatchOutput, Runtime
 from byol_explore.runtime.sebulba import Sebulba
@@ -123,6 +124,19 @@ def make_trackers(config: Config, envs: Sequence[AnyEnvironment], window: Episod
     return [*trackers, Evaluations(config, evaluation_envs(config, envs))]
 
 
+def take_networks(learner: LearnerState, run_dir: Path) -> LearnerState:
+    """With the networks and statistics of another run's newest checkpoint; optimizers and duals start anew."""
+    load_config(run_dir)  # says so if there is no run, and asks before anything of it is used
+    checkpoints = Checkpoints(run_dir / "checkpoints")
+    if not checkpoints.steps():
+        raise UserError(f"init_from: {run_dir} has no checkpoint to start from")
+    parts = {
+        name: checkpoints.restore(getattr(learner, name), part=f"learner.{name}").state
+        for name in ("online", "curiosity", "acting", "statistics")
+    }
+    return learner._replace(**parts)
+
+
 class PyramidPicture(Tracker):
     """rooms.png: Montezuma's rooms as coverage.json has them."""
 
@@ -155,6 +169,8 @@ class TrainingLoop:
         self.solved_at: dict[str, float] | None = None
         self.started = self.compiled = time.monotonic()
         self.state: Any = self.runtime.init(config.seed, restored=resume and bool(self.checkpoints.steps()))
+        if config.init_from and not resume:
+            self.state = self.state._replace(learner=take_networks(self.state.learner, Path(config.init_from)))
         lock.acquire()
         if resume:
             self._restore()

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from byol_explore.checkpoint import Checkpoints, Restored
+from byol_explore.checkpoint import Checkpoints
 from byol_explore.compilation import enable_compilation_cache
 from byol_explore.config import Config
 from byol_explore.envs.atari_settings import RULES, AtariSettings
-from byol_explore.envs.host import AnyEnvironment, HostEnvironment
+from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.registry import make_envs
 from byol_explore.errors import UserError, unknown
 from byol_explore.evaluation.play import Results, play
 from byol_explore.evaluation.recording import film
 from byol_explore.evaluation.scores import human_normalized
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
-from byol_explore.learner import Learner
+from byol_explore.playing import restore_actor
 from byol_explore.run_directory import load_config
 from byol_explore.success import SuccessRule, rate, success_rules
 
@@ -56,7 +56,7 @@ def evaluate(
     envs = make_envs(config.env_ids, atari)
     if episodes is None:
         episodes = 10 if isinstance(envs[0], HostEnvironment) else 200
-    restored = _restore(config, envs, Checkpoints(directory / "checkpoints"), checkpoint)
+    restored = restore_actor(config, envs[0].spec, len(envs), Checkpoints(directory / "checkpoints"), checkpoint)
     actor, key = restored.state, jax.random.key(seed)
     report: dict[str, Any] = {
         "run": str(directory),
@@ -107,21 +107,6 @@ def save_gif(path: Path, frames: list[np.ndarray], milliseconds: int = 80) -> No
         images.append(Image.fromarray(canvas).quantize(64))
     path.parent.mkdir(parents=True, exist_ok=True)
     images[0].save(path, format="GIF", save_all=True, append_images=images[1:], duration=milliseconds, loop=0)
-
-
-def _restore(config: Config, envs: Sequence[AnyEnvironment], checkpoints: Checkpoints, which: str) -> Restored:
-    """The target policy of a checkpoint; on how many devices it was trained does not matter."""
-    known = checkpoints.steps()
-    if which == "last":
-        step = None
-    elif which == "best":
-        step = checkpoints.best_step()
-    elif which.isdigit() and int(which) in known:
-        step = int(which)
-    else:
-        raise unknown("checkpoint", which, ["last", "best", *map(str, known)])
-    learner = jax.eval_shape(Learner(config, envs[0].spec, len(envs)).init, jax.random.key(0))
-    return checkpoints.restore(learner.acting, step=step, part="learner.acting")
 
 
 def _summarize(results: Results, rule: SuccessRule, scores: tuple[float, float] | None) -> dict[str, Any]:

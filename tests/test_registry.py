@@ -1,0 +1,66 @@
+"""Parts by name, by entry point and by import path."""
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from byol_explore import registry
+from byol_explore.errors import UserError
+from byol_explore.registry import Registry, is_import_path
+
+
+@pytest.fixture
+def parts() -> Registry[object]:
+    return Registry("part", {"path": "pathlib:Path"})
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a:B", True), ("a.b_c.d:E1", True), ("a", False), ("a:", False), (":b", False), ("a:b:c", False),
+        ("a-b:c", False), ("a.b", False), ("1a:b", False), ("a:b c", False),
+    ],
+)  # fmt: skip
+def test_what_an_import_path_is(name: str, expected: bool) -> None:
+    assert is_import_path(name) is expected
+
+
+def test_built_in_added_and_by_import_path(parts: Registry[object]) -> None:
+    parts.add("mine", 7)
+    assert parts.get("path") is Path
+    assert parts.get("mine") == 7
+    assert parts.get("pathlib:PurePath") is __import__("pathlib").PurePath
+    assert parts.names() == ["path", "mine"]
+
+
+def test_packages_announce_theirs(parts: Registry[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint("theirs", "pathlib:PurePosixPath", "byol_explore.parts")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: [p for p in points if p.group == group])
+    registry._installed.cache_clear()
+    assert parts.names() == ["path", "theirs"]
+    assert parts.get("theirs") is __import__("pathlib").PurePosixPath
+    registry._installed.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("path2", r"unknown part 'path2'; choose from: path, package\.module:Name"),
+        ("no_such_module:X", r"part 'no_such_module:X': there is no module 'no_such_module'"),
+        ("pathlib:Nothing", r"part 'pathlib:Nothing': module 'pathlib' has no 'Nothing'"),
+    ],
+)
+def test_what_cannot_be_had_is_said_in_one_line(parts: Registry[object], name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        parts.get(name)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_module_that_breaks_is_the_users(
+    parts: Registry[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "breaking.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UserError, match="'breaking:X' cannot be imported: ZeroDivisionError: division by zero"):
+        parts.get("breaking:X")
