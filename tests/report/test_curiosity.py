@@ -19,7 +19,8 @@ def test_what_was_logged_is_plotted_for_all_who_are_curious(tmp_path: Path) -> N
         tmp_path, "byol-explore-seed0", make_rows([0, 1], **NUMBERS, prediction_error=[1, 2], target_distance=0.1)
     )
     write_run(tmp_path, "rnd-seed0", make_rows([0, 1], **NUMBERS, prediction_error=[7]), method="rnd")
-    write_run(tmp_path, "none-seed0", make_rows([0, 1], **NUMBERS, prediction_error=[0]), method="none")
+    certain = {**NUMBERS, "uncertainty": 0.0}
+    write_run(tmp_path, "none-seed0", make_rows([0, 1], **certain, prediction_error=[0]), method="none")
     found = plots(tmp_path)
     assert set(found) == {"uncertainty", "intrinsic-reward", "paid-share", "paying-share", "target-distance", "horizon"}
     assert [curve.variant for curve in found["uncertainty"].curves] == ["byol-explore", "rnd"]
@@ -29,10 +30,10 @@ def test_what_was_logged_is_plotted_for_all_who_are_curious(tmp_path: Path) -> N
 
 
 def test_errors_by_horizon_are_the_last_ones_over_seeds_of_different_horizons(tmp_path: Path) -> None:
-    rows = make_rows([0, 1])
+    rows = make_rows([0, 1], uncertainty=1.0)
     rows[0]["prediction_error"], rows[1]["prediction_error"] = [9.0, 9.0], [1.0, 2.0]
     write_run(tmp_path, "byol-explore-seed0", rows)
-    write_run(tmp_path, "byol-explore-seed1", make_rows([0], prediction_error=[3.0, 4.0, 5.0]))
+    write_run(tmp_path, "byol-explore-seed1", make_rows([0], uncertainty=1.0, prediction_error=[3.0, 4.0, 5.0]))
     [curve] = plots(tmp_path)["horizon"].curves
     assert (curve.x, curve.mean) == ([1.0, 2.0, 3.0], [2.0, 3.0, 5.0])
     assert (curve.low, curve.high) == ([1.0, 2.0, 5.0], [3.0, 4.0, 5.0])

@@ -32,25 +32,31 @@ def curiosity(runs: Runs) -> Section:
 
 def _plots(runs: Runs, env: str, world: str) -> list[Block]:
     where = f"{world}: " if world else ""
-    curious = [variant for variant in runs.variants if runs.method(variant) != "none"]
-    of = {variant: [run for run in runs.of(variant) if run.env == env] for variant in curious}
+    groups = {variant: [run for run in runs.of(variant) if run.env == env] for variant in runs.variants}
+    of = {variant: group for variant, group in groups.items() if any(_is_curious(run) for run in group)}
     blocks: list[Block] = []
     for metric in plotted_in("curiosity"):
         blocks += plot_metric(metric, of, world)
-    ours = {variant: group for variant, group in of.items() if runs.method(variant) == "byol-explore"}
-    curves = [curve for variant, group in ours.items() if (curve := _by_horizon(variant, group)) is not None]
+    curves = [curve for variant, group in of.items() if (curve := _by_horizon(variant, group)) is not None]
     if curves:
         title = f"{where}Error of predictions at the end, by how far they look ahead"
         blocks.append(Plot(slug("horizon", world), title, "steps ahead (k)", "prediction error", curves))
     return blocks
 
 
+def _is_curious(run: Run) -> bool:
+    """Whether it was ever uncertain about anything."""
+    return bool(np.any(np.nan_to_num(run.log.columns["uncertainty"]) > 0))
+
+
 def _by_horizon(variant: str, runs: list[Run]) -> Curve | None:
-    """The last logged errors, by k."""
+    """The last logged errors, by k, of a method that predicts further than one step."""
     last = [run.log.prediction_error[-1] for run in runs if run.log.prediction_error.size]
     if not last:
         return None
     longest = max(map(len, last))
+    if longest == 1 and not any(run.config.get("curiosity.horizon") == 1 for run in runs):
+        return None
     errors = np.full((len(last), longest), np.nan)
     for row, values in zip(errors, last, strict=True):
         row[: len(values)] = values

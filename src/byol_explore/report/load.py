@@ -101,7 +101,7 @@ class Runs(NamedTuple):
 
     def groups(self) -> list[tuple[str, list[str]]]:
         """Variants that are shown together: as in the paper baselines and ablations, or all if there is one kind."""
-        ours = {name for name in self.variants if self.method(name) == "byol-explore"}
+        ours = {name for name in self.variants if self.method(name) == self.method(self.main)}
         baselines = [name for name in self.variants if name == self.main or name not in ours]
         ablations = [name for name in self.variants if name == self.main or name in ours]
         if min(len(baselines), len(ablations)) == 1:
@@ -285,8 +285,8 @@ def _in_order(runs: list[Run]) -> list[str]:
         method, ablation = run.config.get("method"), run.config.get("ablation")
         plain = ablation == "none"
         return (
-            name != "byol-explore",
-            not (plain and method == "byol-explore"),
+            name != methods[0],
+            not (plain and method == methods[0]),
             not plain,
             methods.index(method) if method in methods else len(methods),
             list(ABLATIONS).index(ablation) if ablation in ABLATIONS else len(ABLATIONS),
