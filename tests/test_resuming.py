@@ -60,7 +60,7 @@ def test_checkpoints_are_in_the_middle_of_episodes(root: Path) -> None:
     assert np.any(arrays[".actor.length"] > 0)
     assert np.any(arrays[".actor.envs[0].world.time"] > 0)
     assert np.any(arrays[".actor.memory.core"] != 0)
-    assert len(meta["episodes"]["windows"][0]["counted"]) == 10
+    assert len(meta["trackers"]["episodes"]["windows"][0]["counted"]) == 10
 
 
 def test_the_number_of_devices_makes_another_run(root: Path) -> None:

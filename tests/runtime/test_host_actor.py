@@ -167,7 +167,7 @@ def test_tasks_are_those_of_the_environments() -> None:
     worlds = [Scripted(name=name) for name in "ab"]
     host_actor = HostActor(worlds, 6, 3, jax.random.key(0), seed=0)
     trajectory = host_actor.rollout(actor()).trajectory
-    np.testing.assert_array_equal(trajectory.task, [0, 1, 0, 1, 0, 1])
+    np.testing.assert_array_equal(trajectory.task, [[0, 1, 0, 1, 0, 1]] * 3)
     np.testing.assert_array_equal(seen(trajectory.observation[0])[:, 0], [0, 0, 1, 1, 2, 2])
     assert all(world.batches[0].resets == 1 for world in worlds)
     host_actor.close()

@@ -108,15 +108,15 @@ def fair_lengths(dispatches: int, longest_before: int) -> list[int]:
 def assert_statistics(summary: dict[str, Any], meta: dict[str, Any], *sessions: int) -> None:
     """Episodes and coverage are those of the script; those of each session count that had the time to end."""
     moments = [moment for dispatches in sessions for moment in lived(dispatches)]
-    assert summary["episodes"] == meta["episodes"]["episodes"] == sum(moment.is_last for moment in moments)
-    [window] = meta["episodes"]["windows"]
+    assert summary["episodes"] == meta["trackers"]["episodes"]["episodes"] == sum(moment.is_last for moment in moments)
+    [window] = meta["trackers"]["episodes"]["windows"]
     lengths: list[int] = []
     for dispatches in sessions:
         lengths += fair_lengths(dispatches, max(lengths, default=0))
     assert [length for *_, length in window["counted"]] == lengths
     assert summary["episode_length"] == pytest.approx(np.mean(lengths))
     visits = Counter((moment.episode, moment.time) for moment in moments)
-    assert {(room, x): count for room, x, count in meta["coverage"]["visits"]} == visits
+    assert {(room, x): count for room, x, count in meta["trackers"]["coverage"]["visits"]} == visits
     assert (summary["rooms_found"], summary["cells_found"]) == (len({room for room, _ in visits}), len(visits))
 
 
@@ -141,7 +141,7 @@ def test_a_run_leaves_the_files_of_every_run_and_where_it_has_been(root: Path) -
     assert (summary["steps"], summary["interrupted"], summary["env"]) == (HALF * DISPATCH, False, "scripted")
     meta = saved(half(root), config_for(HALF)).meta
     assert_statistics(summary, meta, HALF)
-    assert json.loads((half(root) / "coverage.json").read_text()) == meta["coverage"]
+    assert json.loads((half(root) / "coverage.json").read_text()) == meta["trackers"]["coverage"]
 
 
 def test_metrics_have_every_name_and_the_load_of_both_sides(root: Path) -> None:
