@@ -1,8 +1,8 @@
-"""An environment of one's own, inside jit: a lock that opens after the right digits in the right order.
+"""An environment of one's own, inside jit: a combination lock that pays after the right digits in the right order.
 
     byol-explore train --env examples.lock:Lock
 
-One wrong digit leads to a hall in which nothing changes any more, so random actions hardly ever open it.
+The import path is what run directories keep, so every other command finds the environment again.
 """
 
 from typing import NamedTuple
@@ -18,41 +18,43 @@ DIGITS = 4  # to choose from at every step
 
 
 class LockState(NamedTuple):
-    time: Array  # [] steps so far
-    right: Array  # [] whether all digits so far were right
+    opened: Array  # [] right digits in a row
+    time: Array  # []
 
 
 class Lock:
-    """The right digit at step t is t mod 4; an observation is a one-hot of the step, or of the hall."""
+    """A wrong digit closes the lock again. Random digits open one of twelve once in 4^12 tries."""
 
-    def __init__(self, length: int = 8) -> None:
+    def __init__(self, length: int = 12) -> None:
         self.length = length
+        self.combination = np.random.default_rng(0).integers(0, DIGITS, length)
 
     @property
     def spec(self) -> EnvSpec:
-        observation = jax.ShapeDtypeStruct((self.length + 2,), np.float32)
-        return EnvSpec("examples.lock:Lock", observation, ActionSpec(discrete=(DIGITS,)), max_steps=self.length)
+        observation = jax.ShapeDtypeStruct((self.length + 1,), np.float32)
+        return EnvSpec("examples.lock:Lock", observation, ActionSpec(discrete=(DIGITS,)), max_steps=4 * self.length)
 
     def reset(self, key: Array) -> tuple[LockState, TimeStep]:
-        state = LockState(jnp.zeros((), jnp.int32), jnp.array(True))
-        return state, self._timestep(state, is_first=jnp.array(True))
+        state = LockState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+        return state, self._timestep(state)._replace(is_first=jnp.asarray(True))
 
     def step(self, state: LockState, action: Action) -> tuple[LockState, TimeStep]:
-        right = state.right & (action.discrete[0] == state.time % DIGITS)
-        state = LockState(state.time + 1, right)
-        return state, self._timestep(state, is_first=jnp.array(False))
-
-    def _timestep(self, state: LockState, is_first: Array) -> TimeStep:
-        is_last = state.time == self.length
-        reward = (is_last & state.right).astype(jnp.float32)
-        place = jnp.where(state.right, state.time, self.length + 1)
-        observation = jax.nn.one_hot(place, self.length + 2)
-        return TimeStep(observation, reward, jnp.where(is_last, 0.0, 1.0), is_first, is_last)
+        right = action.discrete[0] == jnp.asarray(self.combination)[state.opened]
+        state = LockState(jnp.where(right, state.opened + 1, 0), state.time + 1)
+        return state, self._timestep(state)
 
     def render(self, state: LockState) -> np.ndarray:
-        """A row of squares: green up to where one is, or all grey in the hall."""
-        picture = np.full((24, 24 * (self.length + 1), 3), 60, np.uint8)
-        if state.right:
-            picture[:, : 24 * (int(state.time) + 1)] = (60, 160, 80)
-        picture[:, ::24] = 20
+        """A row of squares, green as far as the lock is open."""
+        picture = np.full((20, 20 * self.length, 3), 60, np.uint8)
+        picture[:, : 20 * int(state.opened)] = (60, 200, 60)
         return picture
+
+    def _timestep(self, state: LockState) -> TimeStep:
+        is_open = state.opened == self.length
+        return TimeStep(
+            observation=jax.nn.one_hot(state.opened, self.length + 1),
+            reward=is_open.astype(jnp.float32),
+            discount=1.0 - is_open.astype(jnp.float32),
+            is_first=jnp.asarray(False),
+            is_last=is_open | (state.time == self.spec.max_steps),
+        )
