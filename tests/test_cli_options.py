@@ -8,6 +8,7 @@ import pytest
 
 from byol_explore import training
 from byol_explore.config import Config, default_run_dir
+from byol_explore.curiosity.methods import prioritizes
 from byol_explore.presets import PRESETS
 from byol_explore.run_directory import write_config
 from byol_explore.training import Summary
@@ -75,7 +76,7 @@ def test_an_ablation_sets_what_others_may_override(capsys: pytest.CaptureFixture
     assert [config.ablation for config, *_ in asked] == ["fixed-targets", "horizon-1", "prioritized", "horizon-1"]
     assert curiosity[0].target_decay == 1.0
     assert [each.horizon for each in curiosity] == [5, 1, 5, 2]
-    assert asked[2][0].prioritize
+    assert prioritizes(asked[2][0])
 
 
 @pytest.mark.parametrize("option", ["--run-dir", "--run_dir"])

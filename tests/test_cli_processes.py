@@ -116,7 +116,7 @@ def test_a_mistake_in_a_process_of_its_own_shows_no_traceback(start: Start) -> N
     out, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert out == ""
-    assert err == "error: unknown method 'vae'; choose from: byol-explore, rnd, icm, none\n"
+    assert err == "error: unknown method 'vae'; choose from: byol-explore, rnd, icm, none, package.module:Name\n"
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(start: Start) -> None:

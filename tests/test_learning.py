@@ -1,7 +1,6 @@
 """Whole training runs on probe worlds whose right answers are known by hand."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,13 @@ from byol_explore.config import (
     AgentConfig,
     Config,
     CuriosityConfig,
+    LogConfig,
     NetworkConfig,
     OptimizerConfig,
     RuntimeConfig,
     VMPOConfig,
 )
+from byol_explore.metrics import read_metrics
 from byol_explore.training import Summary, train
 
 NETWORK = NetworkConfig(
@@ -42,8 +43,8 @@ def run(directory: Path, env: str, steps: int, method: str = "none", **changes: 
     return train(dataclasses.replace(config, **changes), directory / env, quiet=True)
 
 
-def last_row(summary: Summary) -> dict[str, Any]:
-    return json.loads((summary.run_dir / "metrics.jsonl").read_text().splitlines()[-1])
+def rows(summary: Summary) -> list[dict[str, Any]]:
+    return read_metrics(summary.run_dir / "metrics.jsonl")
 
 
 def test_memory_is_learned_and_does_not_leak_between_episodes(tmp_path: Path) -> None:
@@ -64,8 +65,9 @@ def test_hybrid_actions_are_learned_in_both_parts(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_value_of_a_wage_that_is_cut_off_and_of_one_that_ends(tmp_path: Path, env: str, expected: float) -> None:
     """Reward 1 a step, times 1 - gamma: worth 1 for ever when cut off, 1 - gamma^n with n steps left when it ends."""
-    summary = run(tmp_path, env, 200_000)
-    assert last_row(summary)["value"] == pytest.approx(expected, abs=0.03)
+    summary = run(tmp_path, env, 200_000, log=LogConfig(log_every=20_000))
+    values = [row["value"] for row in rows(summary)[-5:]]  # they swing around it by some percent
+    assert sum(values) / 5 == pytest.approx(expected, abs=0.03)
 
 
 def test_curiosity_finds_the_far_end_of_a_corridor_and_its_absence_does_not(tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ with hook:
     import jax
     from builders import make_spec, make_trajectory, small_actor, small_config
 
-    from byol_explore.learner import Learner
+    from byol_explore.learner import Batch, Learner
     from byol_explore.ops import windows
 
 for action in ("discrete", "continuous", "hybrid"):
     spec = make_spec("vector", action)
     learner = Learner(small_config(), spec, tasks=2)
     state = jax.eval_shape(learner.init, jax.random.key(0))
-    jax.eval_shape(learner.update, state, make_trajectory(spec, small_actor(spec)))
+    jax.eval_shape(learner.update, state, Batch(make_trajectory(spec, small_actor(spec))))
 try:
     windows.mean_over_horizon(jax.numpy.zeros((4, 3)), jax.numpy.ones((4, 2), bool))
 except jaxtyping.TypeCheckError:

@@ -21,7 +21,7 @@ def test_a_recording_is_the_trajectory_that_was_walked() -> None:
     expected = [payment(a, m.time) if m.time else 0.0 for a, m in zip(actions, moments[1:], strict=True)]
     np.testing.assert_allclose(trajectory.reward[:, 0], expected)
     assert trajectory.policy.logits[0].shape == (STEPS, 1, 3)
-    assert trajectory.task.tolist() == [3]
+    assert trajectory.task.tolist() == [[3]] * (STEPS + 1)
     assert world.still_open == 0
 
 
