@@ -40,6 +40,7 @@ from byol_explore.networks.layers import Center, Conv, GroupNorm, Linear
 from byol_explore.ops import latent
 from byol_explore.presets import make_config
 from byol_explore.runtime.first_look import look_outside
+from byol_explore.spaces import Image
 from byol_explore.types import Action, Array, Encoder, Policy, Trajectory
 
 ROUNDS = 8  # sequences in a row from each game
@@ -286,7 +287,7 @@ class Experiment:
         self.first_look = shrink(look_outside([env], 2), arguments.side)
         config = make_config("atari")
         config = dataclasses.replace(config, curiosity=dataclasses.replace(config.curiosity, horizon=arguments.horizon))
-        self.spec = env.spec._replace(observation=jax.ShapeDtypeStruct((arguments.side, arguments.side, 1), jnp.uint8))
+        self.spec = env.spec._replace(observation=Image(arguments.side, arguments.side, 1))
         learner = Learner(config, self.spec, 1)
         self.networks = learner.init(jax.random.key(arguments.seed)).online
         self.held_out = as_trajectory(held_out, self.networks.actor, self.spec, np.arange(arguments.held_out))

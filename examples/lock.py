@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from byol_explore.envs.base import ActionSpec, EnvSpec
+from byol_explore.envs.base import EnvSpec
+from byol_explore.spaces import ActionSpec, Vector
 from byol_explore.types import Action, Array, TimeStep
 
 DIGITS = 4  # to choose from at every step
@@ -31,7 +32,7 @@ class Lock:
 
     @property
     def spec(self) -> EnvSpec:
-        observation = jax.ShapeDtypeStruct((self.length + 1,), np.float32)
+        observation = Vector(self.length + 1)
         return EnvSpec("examples.lock:Lock", observation, ActionSpec(discrete=(DIGITS,)), max_steps=4 * self.length)
 
     def reset(self, key: Array) -> tuple[LockState, TimeStep]:

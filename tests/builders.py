@@ -1,9 +1,11 @@
 """Small configurations, random batches with episode boundaries inside, and slow NumPy networks to compare with."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +13,12 @@ import numpy as np
 from byol_explore.config import Config, CuriosityConfig, NetworkConfig, RuntimeConfig
 from byol_explore.curiosity.base import Materials
 from byol_explore.curiosity.methods import embedding_size
-from byol_explore.envs.base import ActionSpec, EnvSpec
+from byol_explore.envs.base import EnvSpec
 from byol_explore.learner import Batch, Learner, LearnerState, UpdateOutput
-from byol_explore.networks.assembly import Actor, Representation, View, make_actor, make_encoder
+from byol_explore.networks.assembly import Actor, Representation, View, make_actor
+from byol_explore.networks.choosing import make_encoder
+from byol_explore.networks.normalizing import ObservationNormalizer
+from byol_explore.spaces import ActionSpec, Grid, Image, Kind, Tokens, Vector
 from byol_explore.trackers import Episodes, Steps
 from byol_explore.types import Action, Array, Policy, PyTree, Trajectory
 
@@ -29,21 +34,21 @@ ACTIONS = {
     "hybrid": ActionSpec((3, 2), 2),
 }
 OBSERVATIONS: dict[str, PyTree] = {
-    "grid": jax.ShapeDtypeStruct((4, 3, 2), jnp.uint8),
-    "vector": jax.ShapeDtypeStruct((6,), jnp.float32),
-    "image": jax.ShapeDtypeStruct((9, 8, 1), jnp.uint8),
+    "grid": Grid(4, 3, (16, 16)),
+    "vector": Vector(6),
+    "image": Image(9, 8, 1),
+    "tokens": Tokens(4, WORDS),
     "hard-eight": {
-        "rgb": jax.ShapeDtypeStruct((9, 8, 3), jnp.uint8),
-        "hand_force": jax.ShapeDtypeStruct((), jnp.float32),
-        "hand_is_holding": jax.ShapeDtypeStruct((), jnp.bool_),
-        "hand_distance": jax.ShapeDtypeStruct((), jnp.float32),
-        "instruction": jax.ShapeDtypeStruct((4,), jnp.int32),
+        "rgb": Image(9, 8, 3),
+        "hand_force": Vector(1),
+        "hand_is_holding": Vector(1),
+        "hand_distance": Vector(1),
+        "instruction": Tokens(4, WORDS),
     },
-    "dict": {
-        "rgb": jax.ShapeDtypeStruct((9, 8, 3), jnp.uint8),
-        "arm/joints": jax.ShapeDtypeStruct((5,), jnp.float32),
-    },
+    "dict": {"rgb": Image(9, 8, 3), "arm/joints": Vector(5)},
+    "minigrid": {"image": Grid(4, 3, (11, 6, 4)), "direction": Vector(4), "mission": Tokens(4, WORDS)},
 }
+SENSES = ("hand_force", "hand_is_holding", "hand_distance", "instruction")  # that only the core reads
 
 # The first environment ends two short episodes, the second starts with an episode, the third stays inside one.
 IS_FIRST = np.zeros((TIME, BATCH), bool)
@@ -59,6 +64,14 @@ def small_network(core: str = "gru") -> NetworkConfig:
         encoder_hidden=(10,), cell_size=3, embedding_size=8, core=core, belief_size=6, policy_hidden=(9,),
         value_hidden=(9,), predictor_hidden=(9,), action_size=5, action_bins=4,
     )  # fmt: skip
+
+
+def network_of(observation: str, core: str = "gru") -> NetworkConfig:
+    """The same, for the observations of that name; those of Hard-Eight are read as the paper does."""
+    network = small_network(core)
+    if observation != "hard-eight":
+        return network
+    return dataclasses.replace(network, encoder="hard-eight", core_reads=SENSES, reads_reward=True, mix_size=16)
 
 
 def small_config(method: str = "byol-explore", *, core: str = "gru", **curiosity: Any) -> Config:
@@ -99,24 +112,26 @@ def make(constructor: Callable[[Array], Any], seed: int = 0) -> Any:
     return jax.tree.map(fill, jax.eval_shape(constructor, jax.random.key(0)))
 
 
-def small_actor(spec: EnvSpec, core: str = "gru", *, own_world: bool = False, seed: int = 0) -> Actor:
-    network = small_network(core)
-    return make(lambda key: make_actor(network, spec, key, own_world=own_world, world_size=None), seed)
+def small_actor(
+    spec: EnvSpec, core: str = "gru", *, own_world: bool = False, seed: int = 0, network: NetworkConfig | None = None
+) -> Actor:
+    """With noise in all networks; its normalizer has seen some other observations."""
+    network = small_network(core) if network is None else network
+    actor = make(lambda key: make_actor(network, spec, key, own_world=own_world, world_size=None), seed)
+    fresh = ObservationNormalizer(spec.observation, normalizes=network.normalize_vectors)
+    seen = jax.tree.map(lambda x: 2.0 * x + 0.5, random_observation(np.random.default_rng(seed), spec, (40,)))
+    return eqx.tree_at(lambda x: x.normalizer, actor, fresh.moved(seen))
 
 
 # Random data
 
 
-def random_array(rng: np.random.Generator, lead: tuple[int, ...], like: jax.ShapeDtypeStruct) -> Array:
+def random_array(rng: np.random.Generator, lead: tuple[int, ...], like: Kind) -> Array:
     shape = (*lead, *like.shape)
-    if like.dtype == jnp.uint8:
-        high = 16 if like.shape[-1] == 2 else 256
-        return jnp.asarray(rng.integers(0, high, shape), like.dtype)
-    if like.dtype == jnp.int32:
-        return jnp.asarray(rng.integers(0, WORDS, shape), like.dtype)
-    if like.dtype == jnp.bool_:
-        return jnp.asarray(rng.random(shape) < 0.5)
-    return jnp.asarray(rng.normal(size=shape), like.dtype)
+    if isinstance(like, Vector):
+        return jnp.asarray(rng.normal(size=shape), like.dtype)
+    high = {Image: lambda: 256, Grid: lambda: like.symbols, Tokens: lambda: like.vocabulary}[type(like)]()
+    return jnp.asarray(rng.integers(0, high, shape), like.dtype)
 
 
 def random_observation(rng: np.random.Generator, spec: EnvSpec, lead: tuple[int, ...]) -> PyTree:
@@ -186,7 +201,7 @@ def replace_observations(spec: EnvSpec, trajectory: Trajectory, where: np.ndarra
     """Other observations where the mask [T, B] says so."""
     rng = np.random.default_rng(seed)
 
-    def other(like: jax.ShapeDtypeStruct, x: Array) -> np.ndarray:
+    def other(like: Kind, x: Array) -> np.ndarray:
         fresh = random_array(rng, x.shape[:2], like)
         return np.where(where.reshape(*where.shape, *[1] * (x.ndim - 2)), fresh, x)
 
@@ -300,6 +315,15 @@ def numpy_core(core: Any, state: Any, projected: np.ndarray) -> Any:
 
 def numpy_belief(state: Any) -> np.ndarray:
     return state[0] if isinstance(state, tuple) else state
+
+
+def numpy_words(reader: Any, text: np.ndarray) -> np.ndarray:
+    """An LSTM's output after the words that are not padding."""
+    state = np.zeros(reader.core.size), np.zeros(reader.core.size)
+    for word in text:
+        if word != 0:
+            state = numpy_lstm(reader.core, state, numpy_linear(reader.project, np.asarray(reader.words)[word]))
+    return state[0]
 
 
 def numpy_action_rows(embedding: Any, action: Action) -> np.ndarray:

@@ -15,9 +15,10 @@ import numpy as np
 
 from builders import small_config
 from byol_explore.config import Config, LogConfig, RuntimeConfig, VMPOConfig
-from byol_explore.envs.base import ActionSpec, Environment, EnvSpec, VectorEnv
+from byol_explore.envs.base import Environment, EnvSpec, VectorEnv
 from byol_explore.envs.host import Boundaries, HostEnvironment
 from byol_explore.runtime.sebulba import Sebulba
+from byol_explore.spaces import ActionSpec, Vector
 from byol_explore.types import Action, Array, Device, TimeStep
 
 ACTIONS = 3
@@ -93,7 +94,7 @@ class Scripted:
 
     def __init__(self, hook: Hook = lambda event, count: None, name: str = "scripted", actions: int = ACTIONS) -> None:
         self.spec = EnvSpec(
-            name, jax.ShapeDtypeStruct((4,), np.float32), ActionSpec(discrete=(actions,)), max_steps=5,
+            name, Vector(4), ActionSpec(discrete=(actions,)), max_steps=5,
             success_above=8.0, rooms=("room",), position=("x",),
         )  # fmt: skip
         self.hook = hook

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from builders import small_actor
-from byol_explore.envs.base import ActionSpec, EnvSpec
+from byol_explore.envs.base import EnvSpec
 from byol_explore.networks.assembly import Actor
+from byol_explore.spaces import ActionSpec, Vector
 from byol_explore.types import Action, TimeStep
 
 LATER = 1000.0  # what every step of an environment's second and later episodes pays
@@ -31,7 +32,7 @@ class Scripted:
     ) -> None:  # fmt: skip
         self.length, self.fail_at = length, fail_at
         self.batches: list[ScriptedBatch] = []
-        observation = jax.ShapeDtypeStruct((6,), jnp.float32)
+        observation = Vector(6)
         self.spec = EnvSpec(name, observation, ActionSpec(discrete=(2,)), max_steps=max_steps, scores=scores)
 
     def batch(self, num_envs: int, seed: int) -> "ScriptedBatch":

@@ -20,11 +20,12 @@ from byol_explore import training
 from byol_explore.checkpoint import Checkpoints
 from byol_explore.config import Config, LogConfig, RuntimeConfig, to_dict
 from byol_explore.console import NullDisplay
-from byol_explore.envs.base import ActionSpec, Environment
+from byol_explore.envs.base import Environment
 from byol_explore.envs.probes import Outcome, Probe, ProbeState
 from byol_explore.envs.registry import make_envs
 from byol_explore.metrics import read_metrics
 from byol_explore.runtime.anakin import Anakin, AnakinState
+from byol_explore.spaces import ActionSpec
 from byol_explore.training import Summary, train
 from byol_explore.types import Action
 

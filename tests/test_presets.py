@@ -9,10 +9,11 @@ from byol_explore.commands.train import parse_train
 from byol_explore.config import Config, RuntimeConfig, VMPOConfig
 from byol_explore.curiosity.methods import prioritizes
 from byol_explore.envs.atari_settings import AtariSettings
-from byol_explore.networks.assembly import ENCODERS
 from byol_explore.networks.cores import CORES
 from byol_explore.presets import PRESETS, make_config
+from byol_explore.registries import ENCODERS
 from byol_explore.run_directory import load_config
+from byol_explore.study.file import read_study
 
 
 def values(part: Any, *names: str) -> dict[str, Any]:
@@ -71,6 +72,28 @@ def test_the_sequences_of_appendix_c_are_one_option_away(atari: Config) -> None:
     assert asked.validate() == expected
 
 
+def test_the_papers_agent_for_hard_eight() -> None:
+    """Appendix A.2 and C: N = 256, an LSTM of M = 512, K = 10."""
+    config = make_config("hard-eight")
+    sizes = {"embedding_size": 256, "core": "lstm", "belief_size": 512, "policy_hidden": (512,), "value_hidden": (512,),
+             "predictor_hidden": (128, 256, 512), "sense_size": 20, "mix_size": 512, "action_size": 76}  # fmt: skip
+    assert values(config.network, *sizes) == sizes
+    assert config.network.reads_reward
+    assert not config.network.normalize_vectors
+    assert values(config.curiosity, "horizon", "target_decay", "mixing", "loss_weight") == {
+        "horizon": 10, "target_decay": 0.99, "mixing": 0.01, "loss_weight": 1.0,
+    }  # fmt: skip
+    scales = {"gamma": 0.99, "entropy_weight": 0.0, "extrinsic_scale_step": 1e-5, "intrinsic_scale_step": 0.01}
+    assert values(config.agent, *scales) == scales
+    assert config.vmpo == VMPOConfig(
+        temperature=1.0, temperature_epsilon=0.1, kl_categorical=5.0, kl_categorical_epsilon=0.0016, kl_mean=1.0,
+        kl_mean_epsilon=0.001, kl_covariance=1.0, kl_covariance_epsilon=0.0001,
+    )  # fmt: skip
+    assert (config.optimizer.learning_rate, config.optimizer.b1) == (1e-4, 0.0)
+    assert (config.runtime.batch_size, config.runtime.sequence_length) == (48, 80)
+    assert config.env_ids == list(read_study("hard-eight").tasks)
+
+
 def test_the_large_agent_looks_one_step_ahead_in_longer_sequences(atari: Config) -> None:
     """For half the learner steps: as many environment steps."""
     big = make_config("atari-big")
@@ -98,7 +121,8 @@ def test_the_small_agent_is_small(atari: Config) -> None:
 @pytest.mark.parametrize("preset", PRESETS.names())
 def test_a_preset_names_what_exists_and_says_what_it_is(preset: str) -> None:
     config = make_config(preset)
-    assert config.network.encoder in ENCODERS
+    assert config.network.encoder in ("auto", *ENCODERS.names())
+    assert config.validate() == config
     assert config.network.core in CORES
     assert PRESETS.get(preset).description
     assert config.log.log_every <= config.log.checkpoint_every <= config.steps

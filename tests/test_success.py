@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from byol_explore.config import Config
-from byol_explore.envs.base import ActionSpec, EnvSpec
+from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.probes import PROBES, Outcome, Probe, ProbeState
 from byol_explore.errors import UserError
 from byol_explore.evaluation.episodes import evaluate
 from byol_explore.metrics import read_metrics
 from byol_explore.report.load import load_runs
 from byol_explore.report.outcomes import outcomes
+from byol_explore.spaces import ActionSpec
 from byol_explore.success import SuccessRule, rate, success_rules
 from byol_explore.types import UNSAID, Action, Array, PyTree, TimeStep
 from command_line import call

@@ -9,7 +9,7 @@ from byol_explore.types import Action, Array, Memory, Policy, TimeStep
 
 def perceive(actor: Actor, memory: Memory, timestep: TimeStep) -> tuple[Memory, Policy]:
     """Take in a batch of observations; the memory still holds the action that led here."""
-    arguments = (timestep.observation, memory.action, timestep.reward, timestep.is_first)
+    arguments = (actor.normalizer(timestep.observation), memory.action, timestep.reward, timestep.is_first)
     core = actor.representation.step(memory.core, *arguments)
     world = () if actor.world is None else actor.world.step(memory.world, *arguments)
     policy = actor.policy(actor.representation.core.belief(core))

@@ -7,21 +7,34 @@ from typing import Annotated, Any
 
 from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.errors import UserError, unknown
-from byol_explore.registries import ALGORITHMS, METHODS
+from byol_explore.registries import ALGORITHMS, ENCODERS, METHODS
 from byol_explore.rules import AtLeastTwo, BelowOne, Finite, Fraction, NotNegative, OneOf, Positive, Share, Sizes, check
 
 REGIMES = ("mixed", "intrinsic", "extrinsic")
 MAX_SIZE = 1_000_000
+AUTO = "auto"  # the encoder that is usual for a kind of observations
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
     """Sizes of the networks."""
 
-    encoder: str = "auto"
-    """Observation encoder: grid, vector, image (light), atari (the paper's), hard-eight, dict; auto is what fits."""
+    encoder: str = AUTO
+    """Observation encoder: grid, vector, image (light), atari and hard-eight (the paper's), tokens, or your own by
+    import path (package.module:Name), for those entries of the observations that it can read; auto is the usual one."""
     encoder_hidden: Sizes = (128,)
-    """Hidden layers of the grid and vector encoders, and of the vectors in a dict."""
+    """Hidden layers of the grid and vector encoders."""
+    normalize_vectors: bool = True
+    """Whether vectors are normalised by their running mean and deviation before any network sees them."""
+    core_reads: tuple[str, ...] = ()
+    """Entries of the observations, vectors or texts, that the closed-loop core reads beside f(o), which then neither
+    encodes nor predicts them."""
+    sense_size: Positive[int] = 20
+    """Numbers that each such vector and the previous action become, if the core reads anything but f(o) and actions."""
+    reads_reward: bool = False
+    """Whether the core also reads the previous reward, squashed."""
+    mix_size: Positive[int | None] = None
+    """Size that all that the core reads is projected to first, as the paper does for DM-HARD-8 (512); None does not."""
     center: bool = True
     """Start with biases (for images also a mean image) that make every layer of an encoder zero on average over the
     observations of some random steps. Without it embeddings start nearly parallel, and may collapse into one point."""
@@ -258,6 +271,9 @@ class Config:
         check(self)
         METHODS.check(self.method)
         ALGORITHMS.check(self.algorithm)
+        encoder = self.network.encoder
+        if encoder != AUTO and not ENCODERS.knows(encoder):
+            raise unknown("encoder", encoder, [AUTO, *ENCODERS.names(), "package.module:Name"])
         runtime, transitions = self.runtime, self.runtime.sequence_length - 1
         if self.curiosity.horizon > transitions:
             raise UserError(

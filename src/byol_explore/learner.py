@@ -18,8 +18,9 @@ from byol_explore.config import Config, OptimizerConfig
 from byol_explore.curiosity.base import CuriosityOutput, Materials
 from byol_explore.curiosity.methods import embedding_size, has_own_representation
 from byol_explore.envs.base import EnvSpec
-from byol_explore.networks.assembly import Actor, Networks, View, make_actor, make_encoder
+from byol_explore.networks.assembly import Actor, Networks, View, make_actor
 from byol_explore.networks.centering import with_centered_encoders
+from byol_explore.networks.choosing import make_encoder
 from byol_explore.networks.layers import MLP, trained
 from byol_explore.ops import latent, policies
 from byol_explore.ops.moments import masked_mean
@@ -108,20 +109,26 @@ class Learner:
     def init(self, key: Array, observation: PyTree = None) -> LearnerState:
         """A fresh state: target networks equal to the online ones, duals at their initial values.
 
-        All encoders are centred on the observations [n, ...] if there are any (`networks/centering.py`).
+        All encoders are centred on the observations [n, ...] if there are any (`networks/centering.py`), and the
+        statistics of vectors begin with them.
         """
         config, network = self.config, self.config.network
         method = METHODS.get(config.method)
         actor_key, value_key, curiosity_key, state_key = jax.random.split(key, 4)
         size = embedding_size(config)
 
+        own = has_own_representation(config)
+        actor = make_actor(network, self.spec, actor_key, own_world=own, world_size=size)
+        if observation is not None:
+            actor = actor.having_seen(observation)
+            observation = actor.normalizer(observation)
+
         def start(tree: PyTree) -> PyTree:
             if observation is None:
                 return tree
             return with_centered_encoders(tree, observation, scaled=method.compares_directions)
 
-        own = has_own_representation(config)
-        actor = start(make_actor(network, self.spec, actor_key, own_world=own, world_size=size))
+        actor = start(actor)
         materials = Materials(
             self.spec.observation, self.spec.action, network, config.curiosity, size,
             lambda key: start(make_encoder(network, self.spec, key, size)),
@@ -161,12 +168,13 @@ class Learner:
         online: Networks = optax.apply_updates(online, updates)  # pyright: ignore[reportAssignmentType, reportArgumentType]
         updates, dual_optimizer = self.dual_optimizer.update(dual_gradient, state.dual_optimizer)
         duals = self.algorithm.project(optax.apply_updates(state.duals, updates))  # pyright: ignore[reportArgumentType]
+        online = eqx.tree_at(lambda x: x.actor, online, online.actor.having_seen(batch.trajectory.observation))
         step = state.step + 1
         refresh = step % self.acting_period == 0
         gradient_norm = optax.tree.norm(gradient)
         metrics = {**output.metrics, "gradient_norm": gradient_norm}
         finite = jnp.append(output.finite, jnp.isfinite(gradient_norm))
-        sequence, encoder = batch.trajectory.sequence, curious_encoder(online.actor)
+        sequence, encoder = state.online.actor.normalized(batch.trajectory).sequence, curious_encoder(online.actor)
         return (
             LearnerState(
                 online=online,
@@ -183,7 +191,7 @@ class Learner:
 
     def see(self, online: Networks, state: LearnerState, trajectory: Trajectory) -> Seen:
         """One forward pass over a batch, the policy's head left out."""
-        actor, memory = online.actor, trajectory.memory
+        actor, memory, trajectory = online.actor, trajectory.memory, online.actor.normalized(trajectory)
         view = actor.representation.unroll(trajectory, memory.core)
         curious = view if actor.world is None else actor.world.unroll(trajectory, memory.world)
         curiosity = online.curiosity(state.curiosity, curious, trajectory.sequence)
@@ -237,7 +245,8 @@ class Learner:
         if self.stored_is_target or not self.algorithm.needs_target:
             return trajectory.policy
         acting = state.acting
-        return acting.policy(acting.representation.unroll(trajectory, trajectory.memory.core).belief[:-1])
+        view = acting.representation.unroll(acting.normalized(trajectory), trajectory.memory.core)
+        return acting.policy(view.belief[:-1])
 
     def _rescaled(self, online: Networks, before: Statistics, after: Statistics) -> Networks:
         """With the value head whose values are the same under PopArt's new statistics."""

@@ -50,6 +50,29 @@ _ATARI_SMALL = Config(
     log=LogConfig(log_every=50_000, checkpoint_every=250_000, window=100, evaluate_every=1_000_000),
 )
 
+# Appendix A.2 and C. Names of levels and entries are ours; how many environments and steps, the paper does not say.
+_HARD_EIGHT_LEVELS = ("drawbridge", "remember_sensor", "navigate_cubes", "wall_sensor", "wall_sensor_stack",
+                      "push_blocks", "throw_across", "baseball")  # fmt: skip
+_HARD_EIGHT = Config(
+    env=",".join(f"hard-eight:{level}" for level in _HARD_EIGHT_LEVELS),
+    steps=1_000_000_000,
+    network=NetworkConfig(
+        encoder="hard-eight", embedding_size=256, core="lstm", belief_size=512, policy_hidden=(512,),
+        value_hidden=(512,), predictor_hidden=(128, 256, 512), normalize_vectors=False,
+        core_reads=("hand_force", "hand_is_holding", "hand_distance", "instruction"), sense_size=20, reads_reward=True,
+        mix_size=512, action_size=76,  # as wide as the paper's one-hots of actions, so that nothing of them is lost
+    ),
+    curiosity=CuriosityConfig(horizon=10, mixing=0.01),
+    agent=AgentConfig(gamma=0.99, extrinsic_scale_step=1e-5, intrinsic_scale_step=0.01),
+    vmpo=VMPOConfig(
+        temperature=1.0, temperature_epsilon=0.1, kl_categorical=5.0, kl_categorical_epsilon=0.0016, kl_mean=1.0,
+        kl_mean_epsilon=0.001, kl_covariance=1.0, kl_covariance_epsilon=0.0001,
+    ),
+    optimizer=OptimizerConfig(learning_rate=1e-4, dual_learning_rate=1e-4, b1=0.0),
+    runtime=RuntimeConfig(num_envs=384, batch_size=48, sequence_length=80, rollouts_per_dispatch=1),
+    log=LogConfig(log_every=500_000, checkpoint_every=5_000_000, window=100, evaluate_every=5_000_000),
+)  # fmt: skip
+
 _BUILT_IN = {
     "grid": Preset(
         "small network for grid worlds; rooms-6 is solved in minutes on two cores",
@@ -69,6 +92,7 @@ _BUILT_IN = {
             runtime=dataclasses.replace(_ATARI.runtime, sequence_length=128),
         ),
     ),
+    "hard-eight": Preset("the paper's DM-HARD-8 agent, whose levels do not exist in this version yet", _HARD_EIGHT),
     "atari-small": Preset("a light encoder and a small core: Atari on two CPU cores", _ATARI_SMALL),
 }
 PRESETS: Registry[Preset] = Registry("preset", {})

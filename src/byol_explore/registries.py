@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from byol_explore.algorithms.base import Algorithm
     from byol_explore.curiosity.base import Curiosity
     from byol_explore.envs.host import AnyEnvironment
+    from byol_explore.networks.encoders import ObservationEncoder
 
 METHODS: "Registry[type[Curiosity]]" = Registry(
     "method",
@@ -25,6 +26,18 @@ ALGORITHMS: "Registry[type[Algorithm]]" = Registry(
     {
         "v-mpo": "byol_explore.algorithms.vmpo:VMPO",
         "ppo": "byol_explore.algorithms.ppo:PPO",
+    },
+)
+
+ENCODERS: "Registry[type[ObservationEncoder]]" = Registry(
+    "encoder",
+    {
+        "grid": "byol_explore.networks.encoders:GridEncoder",
+        "vector": "byol_explore.networks.encoders:VectorEncoder",
+        "image": "byol_explore.networks.encoders:ImageEncoder",
+        "atari": "byol_explore.networks.encoders:AtariEncoder",
+        "hard-eight": "byol_explore.networks.encoders:HardEightEncoder",
+        "tokens": "byol_explore.networks.words:TokensEncoder",
     },
 )
 

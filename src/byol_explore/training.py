@@ -29,7 +29,7 @@ from byol_explore.interrupts import Interrupts
 from byol_explore.learner import LearnerState
 from byol_explore.locking import DirectoryLock
 from byol_explore.metrics import Writer, check_extras, make_writers
-from byol_explore.networks.assembly import encoder_name
+from byol_explore.networks.choosing import encoder_names
 from byol_explore.presets import checked
 from byol_explore.report.curves import draw_curves
 from byol_explore.report.pyramid import draw_pyramid
@@ -210,8 +210,9 @@ class TrainingLoop:
 
     def _greet(self) -> None:
         config = self.config
-        encoder = encoder_name(config.network, self.runtime.learner.spec)
-        self.display.say(f"training {config.env} with {config.method} in {self.directory} ({encoder} encoder)")
+        encoders = dict.fromkeys(encoder_names(config.network, self.runtime.learner.spec).values())
+        words = f"{' and '.join(encoders)} encoder{'s' if len(encoders) > 1 else ''}"
+        self.display.say(f"training {config.env} with {config.method} in {self.directory} ({words})")
         if unknown := self.window.without_threshold():
             self.display.say(
                 f"no return counts as a success in {', '.join(unknown)}: success is known only if the environment "

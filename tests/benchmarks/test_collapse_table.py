@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from builders import assert_trees_close
-from byol_explore.envs.base import ActionSpec, EnvSpec
+from byol_explore.envs.base import EnvSpec
 from byol_explore.errors import UserError
 from byol_explore.learner import Learner
 from byol_explore.presets import make_config
 from byol_explore.runtime import first_look
+from byol_explore.spaces import ActionSpec, Image
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "collapse.py"
 
@@ -56,7 +57,7 @@ def test_it_trains_each_variant_and_writes_its_figures(
 
 
 def test_the_variant_that_won_is_the_agents_own_start(collapse: Any) -> None:
-    spec = EnvSpec("test", jax.ShapeDtypeStruct((12, 12, 1), np.uint8), ActionSpec((3,)), 10)
+    spec = EnvSpec("test", Image(12, 12, 1), ActionSpec((3,)), 10)
     seen = np.random.default_rng(0).integers(0, 256, (32, 12, 12, 1)).astype(np.uint8)
     learner = Learner(make_config("atari"), spec, 1)
     fresh, own = (learner.init(jax.random.key(0), observation).online for observation in (None, seen))

@@ -5,8 +5,8 @@ from typing import Any
 
 from byol_explore.config import Config
 from byol_explore.doctor.evidence import BoundaryProbe, Evidence, Probe, TargetProbe, TaskProbe
-from byol_explore.envs.base import ActionSpec
 from byol_explore.presets import make_config
+from byol_explore.spaces import ActionSpec
 
 TASK = TaskProbe(
     distinct=700, spread=0.3, rank=6.0, intrinsic=0.02, extrinsic=0.03, entropy=0.7, stddev=None, target_mean=0.02,

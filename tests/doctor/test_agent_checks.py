@@ -14,7 +14,7 @@ from byol_explore.doctor.agent_checks import (
     check_temperature,
     check_value,
 )
-from byol_explore.envs.base import ActionSpec
+from byol_explore.spaces import ActionSpec
 
 CHECKS = (check_temperature, check_kl, check_multipliers, check_value, check_entropy, check_numbers, check_gradient)
 

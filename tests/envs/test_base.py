@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from byol_explore.envs.base import ActionSpec, AutoReset, EnvSpec, VectorEnv
+from byol_explore.envs.base import AutoReset, EnvSpec, VectorEnv
+from byol_explore.spaces import ActionSpec
 from byol_explore.types import UNSAID, Action, Array, PyTree, TimeStep
 
 ACTIONS = 100

@@ -10,10 +10,9 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import SyncVectorEnv
 
-from byol_explore.envs.base import ActionSpec
 from byol_explore.envs.gymnasium import Gymnasium, told_success
 from byol_explore.envs.host import HostEnvironment
-from byol_explore.networks.assembly import encoder_for
+from byol_explore.spaces import ActionSpec, Image, Kind, Vector
 from byol_explore.types import UNSAID, Action, TimeStep
 from envs.scripted import Judging, SameStep, number, open_batch, registered
 
@@ -22,6 +21,10 @@ from envs.scripted import Judging, SameStep, number, open_batch, registered
 def _scripted() -> Iterator[None]:
     with registered():
         yield
+
+
+def assert_is_of(kind: Kind, batch: np.ndarray) -> None:
+    assert (batch.shape[1:], batch.dtype) == (kind.shape, kind.dtype)
 
 
 def random_action(env: Gymnasium, num_envs: int, rng: np.random.Generator) -> Action:
@@ -210,29 +213,27 @@ def test_an_environment_that_only_comes_vectorised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env_id", "observation", "action", "max_steps", "success_above", "encoder"),
+    ("env_id", "observation", "action", "max_steps", "success_above"),
     [
-        ("CartPole-v1", (4,), ActionSpec((2,)), 500, 475.0, "vector"),
-        ("FrozenLake-v1", (16,), ActionSpec((4,)), 100, 0.7, "vector"),
-        ("Pendulum-v1", (3,), ActionSpec((), 1), 200, math.inf, "vector"),
-        ("Taxi-v4", (500,), ActionSpec((6,)), 200, 8.0, "vector"),
-        ("Blackjack-v1", {"0": (32,), "1": (11,), "2": (2,)}, ActionSpec((2,)), 100_000, math.inf, "dict"),
-        ("scripted/Robot-v0", {"arm/0": (2,), "eye": (12, 10, 3)}, ActionSpec((3,), 2), 100_000, math.inf, "dict"),
+        ("CartPole-v1", Vector(4), ActionSpec((2,)), 500, 475.0),
+        ("FrozenLake-v1", Vector(16), ActionSpec((4,)), 100, 0.7),
+        ("Pendulum-v1", Vector(3), ActionSpec((), 1), 200, math.inf),
+        ("Taxi-v4", Vector(500), ActionSpec((6,)), 200, 8.0),
+        ("Blackjack-v1", {"0": Vector(32), "1": Vector(11), "2": Vector(2)}, ActionSpec((2,)), 100_000, math.inf),
+        ("scripted/Robot-v0", {"arm/0": Vector(2), "eye": Image(12, 10, 3)}, ActionSpec((3,), 2), 100_000, math.inf),
     ],
 )
 def test_what_is_known_of_an_environment(
-    env_id: str, observation: object, action: ActionSpec, max_steps: int, success_above: float, encoder: str
+    env_id: str, observation: object, action: ActionSpec, max_steps: int, success_above: float
 ) -> None:
     env = Gymnasium(env_id)
     spec = env.spec
     assert spec.name == f"gymnasium:{env_id}"
-    assert jax.tree.map(lambda x: x.shape, spec.observation) == observation
+    assert spec.observation == observation
     assert (spec.action, spec.max_steps, spec.success_above) == (action, max_steps, success_above)
-    assert encoder_for(spec) == encoder
     stream = play(env, 3, seed=1, steps=8)
     for step in stream:
-        described = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), step.observation)
-        assert described == spec.observation
+        jax.tree.map(assert_is_of, spec.observation, step.observation)
         assert all(len(leaf) == 3 for leaf in jax.tree.leaves(step))
     assert isinstance(env, HostEnvironment)
 

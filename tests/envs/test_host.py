@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from byol_explore.envs.base import ActionSpec
 from byol_explore.envs.host import Boundaries, HostEnvironment, TaskBatch, make_batch
 from byol_explore.envs.probes import PROBES
+from byol_explore.spaces import ActionSpec
 from byol_explore.types import UNSAID, Action, TimeStep
 from host_worlds import EPISODES, Outside, Scripted, ScriptedBatch, crash, payment, seen, timeline
 

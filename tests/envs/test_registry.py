@@ -1,13 +1,13 @@
 """Names to environments, and what can be learned together."""
 
 import jax
-import jax.numpy as jnp
 import pytest
 
 from byol_explore.envs.atari_games import HARD_GAMES
 from byol_explore.envs.base import VectorEnv
 from byol_explore.envs.registry import env_families, make_env, make_envs
 from byol_explore.errors import UserError
+from byol_explore.spaces import Grid
 
 SIZED = "grid worlds of any size N"
 
@@ -68,6 +68,6 @@ def test_tasks_of_several_views_share_the_largest() -> None:
     assert [make_env(name).spec.observation.shape[0] for name in names] == [3, 5, 7]
     envs = make_envs(names)
     assert [env.spec.name for env in envs] == names
-    assert {env.spec.observation for env in envs} == {jax.ShapeDtypeStruct((7, 7, 2), jnp.uint8)}
+    assert {env.spec.observation for env in envs} == {Grid(7, 7, (16, 16))}
     _, first = jax.eval_shape(VectorEnv(envs, 6).reset, jax.random.key(0))
     assert first.observation.shape == (6, 7, 7, 2)

@@ -12,6 +12,7 @@ from xminigrid.types import TimeStep as XTimeStep
 from byol_explore.envs.minigrid import MiniGrid
 from byol_explore.envs.registry import make_env
 from byol_explore.envs.rooms import DOOR_COLORS
+from byol_explore.spaces import Grid
 from byol_explore.types import Action, Array, TimeStep
 
 from .planner import TOGGLE, find, walk_onto
@@ -42,7 +43,7 @@ def starts(six_rooms: MiniGrid) -> XTimeStep:
 def test_sizes(six_rooms: MiniGrid, starts: XTimeStep) -> None:
     assert starts.state.grid.shape == (LAYOUTS, 1 + 5 + 1, 6 * (4 + 1) + 1, 2)
     assert six_rooms.spec.max_steps == 20 * 6
-    assert six_rooms.spec.observation == jax.ShapeDtypeStruct((7, 7, 2), jnp.uint8)
+    assert six_rooms.spec.observation == Grid(7, 7, (16, 16))
     assert six_rooms.spec.action.discrete == (6,)
 
 

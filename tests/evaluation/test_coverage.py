@@ -3,20 +3,20 @@
 import json
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import steps_of
-from byol_explore.envs.base import ActionSpec, EnvSpec
+from byol_explore.envs.base import EnvSpec
 from byol_explore.evaluation.coverage import CELL, Coverage
+from byol_explore.spaces import ActionSpec, Vector
 
 
 def make_spec(rooms: int, position: int) -> EnvSpec:
     names = "abcdefg"
-    observation = jax.ShapeDtypeStruct((1,), np.float32)
+    observation = Vector(1)
     return EnvSpec(
         "test", observation, ActionSpec((2,)), 10, rooms=tuple(names[:rooms]), position=tuple(names[::-1][:position])
     )

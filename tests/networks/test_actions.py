@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from builders import ACTIONS, IS_FIRST, at, call, make, numpy_action_rows, numpy_linear, random_action
-from byol_explore.envs.base import ActionSpec
 from byol_explore.networks.actions import ActionEmbedding
 from byol_explore.networks.layers import Linear
+from byol_explore.spaces import ActionSpec
 from byol_explore.types import Action
 
 LEAD = IS_FIRST.shape

@@ -19,21 +19,19 @@ from builders import (
     make,
     make_spec,
     make_trajectory,
+    network_of,
     permute_environments,
     random_observation,
     replace_observations,
     shaken,
     small_actor,
     small_network,
-    unroll,
 )
 from byol_explore.agent import act
 from byol_explore.envs.base import EnvSpec
 from byol_explore.errors import UserError
-from byol_explore.networks.assembly import Actor, encoder_for, make_encoder, make_representation
-from byol_explore.networks.dict_encoder import DictEncoder
-from byol_explore.networks.encoders import AtariEncoder, GridEncoder, HardEightEncoder, ImageEncoder, VectorEncoder
-from byol_explore.networks.inputs import ActionInputs, HardEightInputs
+from byol_explore.networks.assembly import Actor, make_representation
+from byol_explore.networks.inputs import ActionInputs, SenseInputs
 from byol_explore.types import Memory, TimeStep, Trajectory
 
 run_act = jit(act)
@@ -42,7 +40,12 @@ run_act = jit(act)
 @jit
 def unroll_world(actor: Actor, trajectory: Trajectory) -> Any:
     assert actor.world is not None
-    return actor.world.unroll(trajectory, trajectory.memory.world)
+    return actor.world.unroll(actor.normalized(trajectory), trajectory.memory.world)
+
+
+@jit
+def unroll_policy(actor: Actor, trajectory: Trajectory) -> Any:
+    return actor.representation.unroll(actor.normalized(trajectory), trajectory.memory.core)
 
 
 class Case(NamedTuple):
@@ -55,6 +58,7 @@ CASES = {
     "vector, own world": ("vector", "continuous", "lstm", True),
     "hard-eight": ("hard-eight", "hybrid", "lstm", False),
     "dict": ("dict", "hybrid", "gru", False),
+    "minigrid": ("minigrid", "discrete", "gru", False),
 }
 
 
@@ -62,7 +66,7 @@ CASES = {
 def case(request: pytest.FixtureRequest) -> Case:
     observation, action, core, own_world = CASES[request.param]
     spec = make_spec(observation, action)
-    return Case(spec, small_actor(spec, core, own_world=own_world))
+    return Case(spec, small_actor(spec, own_world=own_world, network=network_of(observation, core)))
 
 
 def random_stream(spec: EnvSpec, length: int, seed: int = 0) -> TimeStep:
@@ -103,7 +107,7 @@ def test_learner_recomputes_the_policy_that_acted(case: Case) -> None:
     memory = stored_memory(case)
     for start in (0, TIME - 1):
         memory, trajectory = play(case, memory, stream, start, jax.random.key(0))
-        view = unroll(case.actor.representation, trajectory)
+        view = unroll_policy(case.actor, trajectory)
         recomputed = jax.tree.map(lambda x: x[:-1], at(call(case.actor.policy, view.belief)))
         assert_trees_close(recomputed, trajectory.policy, rtol=1e-4, atol=1e-5)
         assert_trees_close(at(view.state, TIME - 2), memory.core, rtol=1e-4, atol=1e-5)
@@ -114,7 +118,7 @@ def test_learner_recomputes_the_policy_that_acted(case: Case) -> None:
 
 def test_unroll_equals_perceiving_step_by_step(case: Case) -> None:
     trajectory = make_trajectory(case.spec, case.actor)
-    view = unroll(case.actor.representation, trajectory)
+    view = unroll_policy(case.actor, trajectory)
     memory = trajectory.memory
     for t in range(TIME):
         reward = memory.reward if t == 0 else trajectory.reward[t - 1]
@@ -131,7 +135,7 @@ def test_embeddings_are_those_of_single_frames() -> None:
     spec = make_spec()
     actor = small_actor(spec)
     trajectory = make_trajectory(spec, actor)
-    embedding = np.asarray(unroll(actor.representation, trajectory).embedding)
+    embedding = np.asarray(unroll_policy(actor, trajectory).embedding)
     assert embedding.shape == (TIME, BATCH, 8)
     for t in range(TIME):
         alone = call(actor.representation.encoder, at(trajectory.observation, t))
@@ -140,8 +144,8 @@ def test_embeddings_are_those_of_single_frames() -> None:
 
 def test_permuted_environments_give_permuted_views(case: Case) -> None:
     trajectory, order = make_trajectory(case.spec, case.actor), [2, 0, 1]
-    view = at(unroll(case.actor.representation, trajectory))
-    permuted = unroll(case.actor.representation, permute_environments(trajectory, order))
+    view = at(unroll_policy(case.actor, trajectory))
+    permuted = unroll_policy(case.actor, permute_environments(trajectory, order))
     assert_trees_close(permuted, jax.tree.map(lambda x: x[:, order], view))
     assert np.abs(view.belief[:, order] - view.belief).max() > 1e-2
 
@@ -151,8 +155,8 @@ def test_an_observation_reaches_its_own_environment_and_nothing_earlier(case: Ca
     trajectory = make_trajectory(case.spec, case.actor)
     where = np.zeros((TIME, BATCH), bool)
     where[2, 0] = True
-    view = at(unroll(case.actor.representation, trajectory))
-    other = at(unroll(case.actor.representation, replace_observations(case.spec, trajectory, where)))
+    view = at(unroll_policy(case.actor, trajectory))
+    other = at(unroll_policy(case.actor, replace_observations(case.spec, trajectory, where)))
     moved = np.any(np.abs(other.embedding - view.embedding) > 1e-7, axis=-1)
     np.testing.assert_array_equal(moved, where)
     moved = np.any(np.abs(other.belief - view.belief) > 1e-7, axis=-1)
@@ -166,8 +170,8 @@ def test_the_action_before_a_first_observation_has_no_influence(case: Case) -> N
     other = make_trajectory(case.spec, case.actor, seed=7).action
     mixed = jax.tree.map(lambda a, b: np.where(dummy[..., None], b, a), trajectory.action, other)
     assert any(np.any(np.asarray(a) != b) for a, b in zip(trajectory.action, mixed, strict=True))
-    view = unroll(case.actor.representation, trajectory)
-    assert_trees_close(unroll(case.actor.representation, trajectory._replace(action=mixed)), view, rtol=0, atol=0)
+    view = unroll_policy(case.actor, trajectory)
+    assert_trees_close(unroll_policy(case.actor, trajectory._replace(action=mixed)), view, rtol=0, atol=0)
 
 
 def test_only_an_actor_with_its_own_world_has_one() -> None:
@@ -190,66 +194,35 @@ def test_initial_memory_is_initial_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("observation", "name", "kind"),
+    ("observation", "changes", "kind"),
     [
-        ("grid", "grid", GridEncoder),
-        ("vector", "vector", VectorEncoder),
-        ("image", "image", ImageEncoder),
-        ("hard-eight", "hard-eight", HardEightEncoder),
-        ("dict", "dict", DictEncoder),
+        ("image", {}, ActionInputs),
+        ("dict", {}, ActionInputs),
+        ("image", {"reads_reward": True}, SenseInputs),
+        ("image", {"mix_size": 7}, SenseInputs),
+        ("dict", {"core_reads": ("arm/joints",)}, SenseInputs),
     ],
 )
-def test_the_encoder_fits_the_observations(observation: str, name: str, kind: type) -> None:
-    spec = make_spec(observation)
-    assert encoder_for(spec) == name
-    encoder = make(lambda key: make_encoder(small_network(), spec, key))
-    assert type(encoder) is kind
-    frames = random_observation(np.random.default_rng(0), spec, (2,))
-    assert jax.eval_shape(encoder, frames).shape == (2, 8)
-    wider = make(lambda key: make_encoder(small_network(), spec, key, 12))
-    assert jax.eval_shape(wider, frames).shape == (2, 12)
-
-
-@pytest.mark.parametrize(
-    ("observation", "kind"), [("image", ActionInputs), ("hard-eight", HardEightInputs), ("dict", ActionInputs)]
-)
-def test_inputs_fit_the_observations(observation: str, kind: type) -> None:
-    representation = make(lambda key: make_representation(small_network(), make_spec(observation), key))
+def test_inputs_are_what_the_configuration_asks_for(observation: str, changes: dict[str, Any], kind: type) -> None:
+    network = dataclasses.replace(small_network(), **changes)
+    representation = make(lambda key: make_representation(network, make_spec(observation), key))
     assert type(representation.inputs) is kind
 
 
-@pytest.mark.parametrize(
-    ("observation", "encoder"),
-    [("dict", "vector"), ("dict", "hard-eight"), ("hard-eight", "vector"), ("vector", "dict")],
-)
-def test_an_encoder_that_does_not_fit_is_named(observation: str, encoder: str) -> None:
-    network = dataclasses.replace(small_network(), encoder=encoder)
-    with pytest.raises(UserError, match=f"'{encoder}' does not fit the observations of 'test': choose '{observation}'"):
-        make_encoder(network, make_spec(observation), jax.random.key(0))
-
-
-@pytest.mark.parametrize(("name", "kind"), [("atari", AtariEncoder), ("vector", VectorEncoder)])
-def test_an_image_may_have_another_encoder_than_the_light_one(name: str, kind: type) -> None:
-    """The paper's has to be asked for."""
-    network = dataclasses.replace(small_network(), encoder=name)
-    assert type(make(lambda key: make_encoder(network, make_spec("image"), key))) is kind
-
-
-@pytest.mark.parametrize(
-    ("shape", "name"),
-    [((7, 7, 2), "grid"), ((84, 84, 2), "image"), ((84, 84, 1), "image"), ((9, 7, 3), "image"), ((32, 5, 2), "image")],
-)
-def test_two_channels_are_a_grid_unless_it_is_large(shape: tuple[int, ...], name: str) -> None:
-    """Two stacked frames of Atari are no grid of symbols."""
-    assert encoder_for(make_spec()._replace(observation=jax.ShapeDtypeStruct(shape, jnp.uint8))) == name
-
-
-def test_unknown_names_are_the_users_error() -> None:
-    spec, network = make_spec(), small_network()
+def test_an_unknown_core_is_the_users_error() -> None:
+    network = dataclasses.replace(small_network(), core="transformer")
     with pytest.raises(UserError, match=r"'transformer'.*gru, lstm"):
-        make_representation(dataclasses.replace(network, core="transformer"), spec, jax.random.key(0))
-    with pytest.raises(UserError, match=r"'eyes'.*grid, vector, image, atari, hard-eight, dict"):
-        make_encoder(dataclasses.replace(network, encoder="eyes"), spec, jax.random.key(0))
-    strange = spec._replace(observation=jax.ShapeDtypeStruct((2, 3), jnp.float32))
-    with pytest.raises(UserError, match="no encoder fits"):
-        make_encoder(network, strange, jax.random.key(0))
+        make_representation(network, make_spec(), jax.random.key(0))
+
+
+def test_what_only_the_core_reads_is_not_in_the_embedding() -> None:
+    """But in the belief, and in what acts."""
+    spec, network = make_spec("hard-eight", "hybrid"), network_of("hard-eight")
+    actor = small_actor(spec, network=network)
+    trajectory = make_trajectory(spec, actor)
+    view = unroll_policy(actor, trajectory)
+    for name in network.core_reads:
+        observation = {**trajectory.observation, name: (trajectory.observation[name] + 1) % 3}
+        other = unroll_policy(actor, trajectory._replace(observation=observation))
+        np.testing.assert_array_equal(other.embedding, view.embedding)
+        assert np.abs(np.asarray(other.belief) - view.belief).max() > 1e-4, name

@@ -1,68 +1,64 @@
 """The encoder of several entries: against NumPy, and each entry read by its own part."""
 
-from typing import Any
-
 import jax
 import numpy as np
 import pytest
 
-from builders import call, make, numpy_linear, numpy_mlp
-from byol_explore.networks.dict_encoder import DictEncoder, is_image
-from byol_explore.networks.encoders import AtariEncoder, VectorEncoder
+from builders import call, make, make_spec, network_of, numpy_linear, numpy_mlp, random_observation, small_network
+from byol_explore.envs.base import EnvSpec
+from byol_explore.networks.choosing import make_encoder
+from byol_explore.networks.dict_encoder import DictEncoder
+from byol_explore.spaces import ActionSpec, Grid, Image, Tokens, Vector
 
-SPEC = {
-    "mind": jax.ShapeDtypeStruct((3,), np.float32),
-    "eye": jax.ShapeDtypeStruct((9, 6, 3), np.uint8),
-    "arm/0": jax.ShapeDtypeStruct((2, 2), np.int32),
-    "flag": jax.ShapeDtypeStruct((), np.bool_),
-}
+SPEC = EnvSpec(
+    "test",
+    {"mind": Vector(3), "eye": Image(9, 6, 3), "arm/0": Vector(4), "map": Grid(3, 2, (5, 4)), "task": Tokens(3, 7)},
+    ActionSpec((3,)),
+    10,
+)
 
 
-def make_encoder(image: Any = AtariEncoder) -> DictEncoder:
-    return make(lambda key: DictEncoder(SPEC, (10,), 8, key, image=image))
+def made() -> DictEncoder:
+    return make(lambda key: make_encoder(small_network(), SPEC, key))
 
 
 def random_entries(batch: int, seed: int = 0) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return {name: rng.integers(0, 2, (batch, *like.shape)).astype(like.dtype) for name, like in SPEC.items()}
+    return jax.tree.map(np.asarray, random_observation(np.random.default_rng(seed), SPEC, (batch,)))
 
 
 def test_outputs_equal_numpy() -> None:
     """Entries in the order of their names, whatever order they come in."""
-    encoder, entries = make_encoder(), random_entries(5)
-    vectors = {
-        name: numpy_mlp(encoder.entries[name].mlp, entries[name].reshape(5, -1)) for name in SPEC if name != "eye"
-    }
-    eye = np.asarray(call(encoder.entries["eye"], entries["eye"]), np.float64)
-    joined = np.concatenate([vectors["arm/0"], eye, vectors["flag"], vectors["mind"]], axis=-1)
+    encoder, entries = made(), random_entries(5)
+    parts = {name: np.asarray(call(encoder.entries[name], entries[name]), np.float64) for name in entries}
+    for name in ("arm/0", "mind"):
+        np.testing.assert_allclose(
+            parts[name], numpy_mlp(encoder.entries[name].mlp, entries[name]), rtol=1e-4, atol=1e-5
+        )
+    joined = np.concatenate([parts[name] for name in ("arm/0", "eye", "map", "mind", "task")], axis=-1)
     expected = numpy_linear(encoder.linear, np.maximum(joined, 0.0))
     assert expected.shape == (5, 8)
     np.testing.assert_allclose(call(encoder, entries), expected, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(call(encoder, dict(reversed(entries.items()))), expected, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", list(SPEC))
+@pytest.mark.parametrize("name", list(SPEC.observation))
 def test_every_entry_reaches_the_embedding(name: str) -> None:
-    encoder, entries = make_encoder(), random_entries(4)
-    changed = {**entries, name: (1 - entries[name].astype(np.int32)).astype(entries[name].dtype)}
-    assert np.all(np.any(np.asarray(call(encoder, entries)) != np.asarray(call(encoder, changed)), axis=-1))
+    encoder, entries, others = made(), random_entries(4), random_entries(4, seed=1)
+    changed = {**entries, name: others[name]}
+    assert np.any(np.asarray(call(encoder, entries)) != np.asarray(call(encoder, changed)))
 
 
-def test_the_factory_makes_encoders_of_images_only() -> None:
-    asked = []
-
-    def image(shape: tuple[int, int, int], size: int, key: jax.Array) -> VectorEncoder:
-        asked.append((shape, size))
-        return VectorEncoder(9 * 6 * 3, (), size, key)
-
-    encoder = make_encoder(image)
-    assert asked == [((9, 6, 3), 8)]
-    assert {name: type(entry) for name, entry in encoder.entries.items()} == dict.fromkeys(SPEC, VectorEncoder)
-    assert [name for name, like in SPEC.items() if is_image(like)] == ["eye"]
+def test_of_a_single_entry_it_is_that_entrys_encoder() -> None:
+    encoder = make(lambda key: make_encoder(network_of("hard-eight"), make_spec("hard-eight"), key))
+    entries = random_observation(np.random.default_rng(0), make_spec("hard-eight"), (2,))
+    assert encoder.linear is None
+    assert list(encoder.entries) == ["rgb"]
+    np.testing.assert_array_equal(call(encoder, entries), call(encoder.entries["rgb"], entries["rgb"]))
 
 
 def test_entries_of_one_shape_start_differently() -> None:
-    spec = {"a": SPEC["mind"], "b": SPEC["mind"]}
-    encoder = DictEncoder(spec, (), 4, jax.random.key(0), image=AtariEncoder)
-    first, second = (np.asarray(encoder.entries[name].mlp.layers[0].weight) for name in "ab")
+    spec = SPEC._replace(observation={"a": Vector(3), "b": Vector(3)})
+    encoder = make_encoder(small_network(), spec, jax.random.key(0))
+    assert isinstance(encoder, DictEncoder)
+    first, second = (np.asarray(encoder.entries[name].mlp.layers[0].weight) for name in "ab")  # pyright: ignore
     assert np.all(first != second)

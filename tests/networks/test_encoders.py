@@ -27,6 +27,7 @@ from byol_explore.networks.encoders import (
     ResNet,
     VectorEncoder,
 )
+from byol_explore.spaces import Grid
 
 # A unit has a convolution and two residual blocks of two convolutions each, 3 x 3 with bias.
 UNITS = [(1, 16), (16, 32), (32, 32)]
@@ -83,8 +84,8 @@ def test_hard_eight_parameter_count_and_shapes() -> None:
     convolutions = unit_parameters(3, 16) + unit_parameters(16, 32) + unit_parameters(32, 32)
     linears = (9 * 12 * 32 * 1024 + 1024) + (1024 * 256 + 256)
     assert parameter_count(encoder) == convolutions + linears + 2 * 1024 + 72 * 96 * 3  # and the mean image
-    frames = {"rgb": jax.ShapeDtypeStruct((5, 72, 96, 3), np.uint8)}
-    assert shapes(encoder.resnet, frames["rgb"]) == (5, 9 * 12 * 32)
+    frames = jax.ShapeDtypeStruct((5, 72, 96, 3), np.uint8)
+    assert shapes(encoder.resnet, frames) == (5, 9 * 12 * 32)
     assert shapes(encoder, frames) == (5, 256)
 
 
@@ -123,7 +124,7 @@ def test_atari_encoder_equals_numpy() -> None:
 def test_hard_eight_encoder_equals_numpy() -> None:
     encoder = make(lambda key: HardEightEncoder((9, 6, 3), 8, key, hidden=16))
     frames = bytes_image(2, 9, 6, 3)
-    out = np.asarray(call(encoder, {"rgb": frames}))
+    out = np.asarray(call(encoder, frames))
     for index in range(2):
         hidden = numpy_linear(encoder.hidden, numpy_resnet(encoder.resnet, frames[index]))
         expected = numpy_linear(encoder.linear, np.maximum(numpy_norm(encoder.norm, hidden), 0.0))
@@ -165,15 +166,15 @@ def test_image_encoder_of_atari_needs_no_border() -> None:
     assert shapes(encoder, jax.ShapeDtypeStruct((5, 84, 84, 1), np.uint8)) == (5, 128)
 
 
-def test_grid_encoder_equals_two_one_hot_products() -> None:
-    """With more pairs of tile and colour than a byte can number."""
-    tiles, colors = 20, 30
-    encoder = make(lambda key: GridEncoder((4, 3, 2), (10,), 8, key, width=5, tiles=tiles, colors=colors))
-    rng = np.random.default_rng(0)
-    tile, color = rng.integers(0, tiles, (9, 4, 3)), rng.integers(0, colors, (9, 4, 3))
-    cells = np.eye(tiles)[tile] @ np.asarray(encoder.tile) + np.eye(colors)[color] @ np.asarray(encoder.color)
+@pytest.mark.parametrize("symbols", [(20, 30), (7,), (11, 6, 4), (200, 40)])
+def test_grid_encoder_equals_a_one_hot_product_per_channel(symbols: tuple[int, ...]) -> None:
+    """With more combinations than a byte can number, and more than are looked up as one."""
+    encoder = make(lambda key: GridEncoder(Grid(4, 3, symbols), (10,), 8, key, width=5))
+    grids = np.random.default_rng(0).integers(0, symbols, (9, 4, 3, len(symbols))).astype(np.uint8)
+    cells = np.zeros((9, 4, 3, 5))
+    for channel, (count, table) in enumerate(zip(symbols, encoder.tables, strict=True)):
+        cells += np.eye(count)[grids[..., channel]] @ np.asarray(table)
     expected = numpy_mlp(encoder.mlp, cells.reshape(9, 4 * 3 * 5))
-    grids = np.stack([tile, color], axis=-1).astype(np.uint8)
     np.testing.assert_allclose(call(encoder, grids), expected, rtol=1e-4, atol=1e-5)
 
 

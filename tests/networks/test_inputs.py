@@ -11,6 +11,7 @@ from builders import (
     ACTIONS,
     BATCH,
     IS_FIRST,
+    SENSES,
     TIME,
     WORDS,
     at,
@@ -20,11 +21,11 @@ from builders import (
     make_spec,
     numpy_action_rows,
     numpy_linear,
-    numpy_lstm,
+    numpy_words,
     random_action,
     random_observation,
 )
-from byol_explore.networks.inputs import ActionInputs, HardEightInputs, Instruction, signed_hyperbolic
+from byol_explore.networks.inputs import ActionInputs, SenseInputs, signed_hyperbolic
 from byol_explore.types import Action, PyTree
 
 SPEC = make_spec("hard-eight", "hybrid")
@@ -59,14 +60,23 @@ def moved(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     return np.any(np.abs(after - before) > 1e-6, axis=-1)
 
 
-@pytest.fixture(scope="module", params=[ActionInputs, HardEightInputs])
+def make_inputs(**settings: Any) -> Any:
+    kind = SenseInputs if settings else ActionInputs
+    return make(lambda key: kind(8, 18, SPEC.action, key, action_size=5, bins=4, **settings))
+
+
+PAPER = {"senses": {name: SPEC.observation[name] for name in SENSES}, "reads_reward": True, "mix_size": 512}
+UNMIXED = {"senses": {"hand_force": SPEC.observation["hand_force"]}, "sense_size": 3}
+
+
+@pytest.fixture(scope="module", params=[{}, PAPER, UNMIXED], ids=["atari", "hard-eight", "unmixed"])
 def inputs(request: pytest.FixtureRequest) -> Any:
-    return make(lambda key: request.param(8, 18, SPEC.action, key, action_size=5, bins=4))
+    return make_inputs(**request.param)
 
 
 @pytest.fixture(scope="module")
-def hard_eight() -> HardEightInputs:
-    return make(lambda key: HardEightInputs(8, 18, SPEC.action, key, action_size=5, bins=4, vocabulary=WORDS))
+def hard_eight() -> SenseInputs:
+    return make_inputs(**PAPER)
 
 
 def test_the_previous_action_counts_exactly_where_no_episode_begins(inputs: Any) -> None:
@@ -87,12 +97,13 @@ def test_longer_embeddings_read_with_as_much_smaller_weights_are_the_same(inputs
     np.testing.assert_allclose(longer, read.through(inputs), rtol=1e-4, atol=1e-4)
 
 
-def test_atari_inputs_do_not_look_at_the_reward() -> None:
-    read, atari = Read(), make(lambda key: ActionInputs(8, 18, SPEC.action, key, action_size=5, bins=4))
-    np.testing.assert_array_equal(read.through(atari), read.through(atari, reward=read.reward + 1.0))
+@pytest.mark.parametrize("settings", [{}, UNMIXED])
+def test_the_reward_is_not_looked_at_unless_asked_for(settings: dict[str, Any]) -> None:
+    read, module = Read(), make_inputs(**settings)
+    np.testing.assert_array_equal(read.through(module), read.through(module, reward=read.reward + 1.0))
 
 
-def test_hard_eight_reward_counts_exactly_where_no_episode_begins(hard_eight: HardEightInputs) -> None:
+def test_hard_eight_reward_counts_exactly_where_no_episode_begins(hard_eight: SenseInputs) -> None:
     read = Read()
     changed = read.through(hard_eight, reward=read.reward + 1.0)
     np.testing.assert_array_equal(moved(read.through(hard_eight), changed), ~IS_FIRST)
@@ -102,77 +113,47 @@ def test_hard_eight_reward_counts_exactly_where_no_episode_begins(hard_eight: Ha
     ("name", "other"),
     [
         ("hand_force", lambda x: x + 1.0),
-        ("hand_is_holding", np.logical_not),
+        ("hand_is_holding", lambda x: 1.0 - x),
         ("hand_distance", lambda x: x + 1.0),
         ("instruction", lambda x: 1 + x % (WORDS - 1)),
     ],
 )
-def test_hard_eight_senses_count(
-    hard_eight: HardEightInputs, name: str, other: Callable[[np.ndarray], np.ndarray]
-) -> None:
+def test_hard_eight_senses_count(hard_eight: SenseInputs, name: str, other: Callable[[np.ndarray], np.ndarray]) -> None:
     read = Read()
     changed = read.through(hard_eight, observation={**read.observation, name: other(read.observation[name])})
     assert moved(read.through(hard_eight), changed).all()
 
 
-def test_hard_eight_sizes_are_the_papers(hard_eight: HardEightInputs) -> None:
-    senses = (hard_eight.force, hard_eight.holding, hard_eight.distance)
-    assert [layer.weight.shape for layer in senses] == [(1, 20)] * 3
+def test_hard_eight_sizes_are_the_papers(hard_eight: SenseInputs) -> None:
+    assert [hard_eight.senses[name].weight.shape for name in SENSES[:3]] == [(1, 20)] * 3
     assert hard_eight.project_action.weight.shape == (5, 20)
-    assert hard_eight.instruction.words.shape == (WORDS, 20)
-    assert hard_eight.instruction.core.size == 64
+    assert hard_eight.senses["instruction"].words.shape == (WORDS, 20)
+    assert hard_eight.senses["instruction"].core.size == 64
     assert hard_eight.mix.weight.shape == (8 + 4 * 20 + 1 + 64, 512)
     assert hard_eight.project.weight.shape == (512, 18)
 
 
-def numpy_instruction(module: Instruction, text: np.ndarray) -> np.ndarray:
-    """The LSTM's output after the words that are not padding."""
-    state = np.zeros(module.core.size), np.zeros(module.core.size)
-    for word in text:
-        if word != 0:
-            state = numpy_lstm(module.core, state, numpy_linear(module.project, np.asarray(module.words)[word]))
-    return state[0]
-
-
-def numpy_hard_eight(module: HardEightInputs, read: Read, index: tuple[int, ...]) -> np.ndarray:
-    """Appendix A.2's list, top to bottom, for one observation."""
+def numpy_hard_eight(module: SenseInputs, read: Read, index: tuple[int, ...]) -> np.ndarray:
+    """Appendix A.2's list for one observation, entries in the order of their names."""
     observation, is_first = at(read.observation, *index), read.is_first[index]
-    senses = [(module.force, "hand_force"), (module.holding, "hand_is_holding"), (module.distance, "hand_distance")]
     parts = [read.embedding[index]]
-    parts += [np.maximum(numpy_linear(layer, np.asarray([float(observation[name])])), 0.0) for layer, name in senses]
+    for name in ("hand_distance", "hand_force", "hand_is_holding"):
+        parts.append(np.maximum(numpy_linear(module.senses[name], observation[name]), 0.0))
+    parts.append(numpy_words(module.senses["instruction"], observation["instruction"]))
     nothing = np.asarray(module.action.nothing)
     action = nothing if is_first else numpy_action_rows(module.action, at(read.action, *index))
     parts.append(np.maximum(numpy_linear(module.project_action, action), 0.0))
     reward = 0.0 if is_first else float(read.reward[index])
     parts.append(np.asarray([np.sign(reward) * (np.sqrt(abs(reward) + 1) - 1) + 1e-3 * reward]))
-    parts.append(numpy_instruction(module.instruction, observation["instruction"]))
     return numpy_linear(module.project, numpy_linear(module.mix, np.concatenate(parts)))
 
 
-def test_hard_eight_inputs_equal_numpy(hard_eight: HardEightInputs) -> None:
+def test_hard_eight_inputs_equal_numpy(hard_eight: SenseInputs) -> None:
     read = Read()
     out = read.through(hard_eight)
     for index in np.ndindex(*LEAD):
         expected = numpy_hard_eight(hard_eight, read, index)
         np.testing.assert_allclose(out[index], expected, rtol=1e-3, atol=1e-4)
-
-
-def test_instruction_equals_an_lstm_over_its_words(hard_eight: HardEightInputs) -> None:
-    texts = np.asarray([[3, 1, 2, 0, 0], [1, 3, 2, 0, 0], [5, 0, 0, 0, 0], [4, 4, 7, 8, 1]])
-    out = np.asarray(call(hard_eight.instruction, texts))
-    assert out.shape == (4, 64)
-    for text, read in zip(texts, out, strict=True):
-        np.testing.assert_allclose(read, numpy_instruction(hard_eight.instruction, text), rtol=1e-4, atol=1e-5)
-    assert np.abs(out[0] - out[1]).max() > 1e-3, "the order of words must count"
-
-
-def test_padding_leaves_an_instruction_as_it_is(hard_eight: HardEightInputs) -> None:
-    """Wherever it stands, and however much of it."""
-    module = hard_eight.instruction
-    short = np.asarray(call(module, np.asarray([[3, 1, 2]])))
-    padded = np.asarray(call(module, np.asarray([[3, 1, 2, 0, 0], [0, 0, 3, 1, 2], [3, 0, 1, 0, 2], [0] * 5])))
-    np.testing.assert_allclose(padded[:3], np.repeat(short, 3, axis=0), rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(padded[3], np.zeros(64))
 
 
 def test_signed_hyperbolic_values() -> None:

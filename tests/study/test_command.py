@@ -89,7 +89,7 @@ def test_a_dry_run_prints_commands_and_does_nothing(call: Call) -> None:
     [
         ("", ["name a study: atari-hard10, ", "laptop"]),
         ("desktop", ["unknown study 'desktop'", "laptop", "path of a TOML file"]),
-        ("hard-eight", ["'hard-eight' needs the preset 'hard-eight'", "do not exist in this version yet"]),
+        ("hard-eight", ["study 'hard-eight'", "'hard-eight:drawbridge' does not exist in this version yet"]),
         ("small.toml --parallel 0", ["--parallel is 0"]),
         ("small.toml --seeds -1", ["--seeds is -1"]),
         ("small.toml --only icm", ["--only 'icm' fits none of the 2 runs"]),

@@ -173,5 +173,6 @@ def test_the_longest_horizon_fits_several_times_into_a_sequence() -> None:
 
 
 def test_a_study_of_a_later_version_says_so() -> None:
-    with pytest.raises(UserError, match="study 'hard-eight' needs the preset 'hard-eight' and its environments, which"):
-        plan_runs(read_study("hard-eight"))
+    study = read_study("hard-eight")
+    with pytest.raises(UserError, match="study 'hard-eight': environment 'hard-eight:drawbridge' does not exist"):
+        check_tasks(study, plan_runs(study))

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from byol_explore.config import Config
 from byol_explore.curiosity.base import Curiosity
-from byol_explore.envs.base import ActionSpec
 from byol_explore.metrics import read_metrics
 from byol_explore.registries import METHODS
+from byol_explore.spaces import ActionSpec
 
 Row = dict[str, Any]
 RECENT = 3  # log steps that "now" is a mean over: one alone is noisy

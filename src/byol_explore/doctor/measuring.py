@@ -39,7 +39,8 @@ def look(learner: Learner, state: LearnerState, trajectory: Trajectory) -> Seen:
     judgement = judge(state.statistics, last, seen.value_hidden, uncertainty, trajectory)
     rewards, embedding = judgement.rewards, seen.curious.embedding
     if curiosity.has_target and not curiosity.reads_representation:  # it sees through the target alone
-        embedding = jax.vmap(curiosity.target(state.curiosity))(trajectory.observation)
+        observation = state.online.actor.normalizer(trajectory.observation)
+        embedding = jax.vmap(curiosity.target(state.curiosity))(observation)
     raw, decay = state.statistics.reward.normalizer.raw, judge.settings.decay
     return Seen(
         embedding=embedding,
@@ -85,7 +86,7 @@ def probe_rollout(
         temperature=None if temperature is None else float(temperature),
         multipliers=multipliers,
         largest={
-            "parameters": _largest((state.online, state.curiosity)),
+            "parameters": _largest(trained((state.online, state.curiosity))),
             "optimizer": _largest(state.optimizer),
             "statistics": _largest(state.statistics),
         },

@@ -12,13 +12,13 @@ from byol_explore.compilation import enable_compilation_cache
 from byol_explore.config import Config
 from byol_explore.doctor.evidence import Probe, TargetProbe
 from byol_explore.doctor.measuring import measure_target, probe_rollout
-from byol_explore.envs.base import ActionSpec
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.envs.registry import make_envs
 from byol_explore.errors import UserError
 from byol_explore.learner import Learner, LearnerState
 from byol_explore.runtime.anakin import ActorState, Anakin
 from byol_explore.runtime.host_actor import HostActor
+from byol_explore.spaces import ActionSpec
 from byol_explore.training import atari_settings
 from byol_explore.types import Trajectory
 

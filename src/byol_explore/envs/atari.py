@@ -9,8 +9,6 @@ import subprocess
 import sys
 import tempfile
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from ale_py import roms
 
@@ -25,9 +23,10 @@ from byol_explore.envs.atari_emulator import (
 )
 from byol_explore.envs.atari_games import HARD_GAMES
 from byol_explore.envs.atari_settings import AtariSettings, available_cores
-from byol_explore.envs.base import ActionSpec, EnvSpec
+from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import Boundaries
 from byol_explore.errors import UserError
+from byol_explore.spaces import ActionSpec, Image
 from byol_explore.types import Action, TimeStep
 
 PREFIX = "atari:"
@@ -54,7 +53,7 @@ class Atari:
         self.addresses = np.asarray([*place.room.values(), *place.position.values()] if place else [], np.intp)
         self._spec = EnvSpec(
             name=PREFIX + game,
-            observation=jax.ShapeDtypeStruct((SIZE, SIZE, self.settings.stack), jnp.uint8),
+            observation=Image(SIZE, SIZE, self.settings.stack),
             action=ActionSpec(discrete=(action_count(game, self.settings),)),
             max_steps=-(-self.settings.max_frames // self.settings.action_repeat),
             success_above=facts.human if facts else math.inf,

@@ -11,25 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from byol_explore.spaces import ActionSpec
 from byol_explore.types import Action, Array, PyTree, TimeStep
-
-
-class ActionSpec(NamedTuple):
-    """A hybrid action space: categories of each discrete component, number of continuous dimensions."""
-
-    discrete: tuple[int, ...] = ()
-    continuous: int = 0
-
-    def zero(self) -> Action:
-        """An action to fill a place that nothing reads."""
-        return Action(jnp.zeros((len(self.discrete),), jnp.int32), jnp.zeros((self.continuous,)))
 
 
 class EnvSpec(NamedTuple):
     """What a network and a logger must know of an environment."""
 
     name: str
-    observation: PyTree  # jax.ShapeDtypeStruct of one observation
+    observation: PyTree  # a spaces.ObservationSpec: one kind, or a flat dict of them
     action: ActionSpec
     max_steps: int  # of an episode
     success_above: float = 0.0  # a return that is a success if it is exceeded; infinite where nobody knows one

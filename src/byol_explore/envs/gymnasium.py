@@ -10,8 +10,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from byol_explore.envs.base import EnvSpec
+from byol_explore.envs.farama_minigrid import symbols_of
+from byol_explore.envs.gymnasium_spaces import actions_of, observations_of, one_line
 from byol_explore.envs.host import Boundaries
-from byol_explore.envs.spaces import actions_of, observations_of, one_line
 from byol_explore.errors import UserError, unknown
 from byol_explore.types import UNSAID, Action, TimeStep
 
@@ -36,7 +37,9 @@ class Gymnasium:
         name = PREFIX + env_id
         with _in_one_line(name, "cannot be made"), contextlib.closing(self._vectorize(1, processes=False)) as probe:
             self.actions = actions_of(probe.single_action_space, name)
-            self.observations = observations_of(probe.single_observation_space, name)
+            parts = getattr(probe, "envs", None)  # of an environment that vectorises itself there are none
+            symbols = symbols_of(parts[0]) if parts else {}
+            self.observations = observations_of(probe.single_observation_space, name, symbols)
             self._can_render = "rgb_array" in (probe.metadata.get("render_modes") or ())
             registered = probe.spec
         limit = registered.max_episode_steps if registered else None

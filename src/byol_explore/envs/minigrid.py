@@ -10,9 +10,11 @@ from xminigrid.environment import Environment as XEnvironment
 from xminigrid.environment import EnvParams
 from xminigrid.types import TimeStep as XTimeStep
 
-from byol_explore.envs.base import ActionSpec, EnvSpec
+from byol_explore.envs.base import EnvSpec
+from byol_explore.spaces import ActionSpec, Grid
 from byol_explore.types import Action, Array, TimeStep
 
+SYMBOLS = (16, 16)  # of tiles and of colours: four bits each, the engine has fewer (13 and 12)
 _DOORS = (Tiles.DOOR_CLOSED, Tiles.DOOR_LOCKED, Tiles.DOOR_OPEN)
 _CHARACTERS = {Tiles.WALL: "#", Tiles.FLOOR: ".", Tiles.GOAL: "G", **dict.fromkeys(_DOORS, "D")}
 
@@ -28,7 +30,7 @@ class MiniGrid:
         self.env, self.params = env, params
         self.view_size = params.view_size if view_size is None else view_size
         assert params.max_steps is not None
-        observation = jax.ShapeDtypeStruct((self.view_size, self.view_size, 2), jnp.uint8)
+        observation = Grid(self.view_size, self.view_size, SYMBOLS)
         self._constants = self._constant_encodings()
         self.floor = (params.height, params.width)
         self.spec = EnvSpec(name, observation, ActionSpec(discrete=(int(NUM_ACTIONS),)), params.max_steps)

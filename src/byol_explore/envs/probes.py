@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from byol_explore.envs.base import ActionSpec, Environment, EnvSpec
+from byol_explore.envs.base import Environment, EnvSpec
+from byol_explore.spaces import ActionSpec, Vector
 from byol_explore.types import Action, Array, PyTree, TimeStep
 
 LEFT, RIGHT, WATCH = 0, 1, 2  # actions in a corridor
@@ -47,7 +48,7 @@ class Probe:
     def __init__(
         self, name: str, observations: int, action: ActionSpec, max_steps: int, success_above: float = 0.0
     ) -> None:
-        observation = jax.ShapeDtypeStruct((observations,), jnp.float32)
+        observation = Vector(observations)
         self.spec = EnvSpec(f"probe:{name}", observation, action, max_steps, success_above)
 
     def reset(self, key: Array) -> tuple[ProbeState, TimeStep]:

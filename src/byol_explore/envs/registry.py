@@ -131,6 +131,11 @@ def make_env(name: str, atari: AtariSettings | None = None) -> Environment | Hos
                 "with `byol-explore study atari-hard10`"
             )
         return Atari(name.removeprefix("atari:"), atari)
+    if name.startswith("hard-eight:"):
+        raise UserError(
+            f"environment {name!r} does not exist in this version yet; the preset hard-eight is for any --env whose "
+            "observations have its entries"
+        )
     if name.startswith("gymnasium:"):
         from byol_explore.envs.gymnasium import Gymnasium
 

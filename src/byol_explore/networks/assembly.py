@@ -1,7 +1,6 @@
 """The agent's networks put together from a configuration."""
 
-import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -9,18 +8,14 @@ import jax.numpy as jnp
 
 from byol_explore.config import NetworkConfig
 from byol_explore.envs.base import EnvSpec
-from byol_explore.errors import UserError, unknown
+from byol_explore.errors import unknown
+from byol_explore.networks.choosing import make_encoder, sensed_entries
 from byol_explore.networks.cores import CORES, Core, closed_loop, reset_where
-from byol_explore.networks.dict_encoder import DictEncoder
-from byol_explore.networks.encoders import AtariEncoder, GridEncoder, HardEightEncoder, ImageEncoder, VectorEncoder
 from byol_explore.networks.heads import PolicyHead
-from byol_explore.networks.inputs import HARD_EIGHT_ENTRIES, ActionInputs, HardEightInputs, Inputs
+from byol_explore.networks.inputs import ActionInputs, Inputs, SenseInputs
 from byol_explore.networks.layers import MLP
+from byol_explore.networks.normalizing import ObservationNormalizer
 from byol_explore.types import Action, Array, Encoder, Memory, PyTree, Trajectory
-
-ENCODERS = ("auto", "grid", "vector", "image", "atari", "hard-eight", "dict")
-
-SMALLEST_IMAGE = 32  # pixels; what is smaller and has two channels is a grid of symbols
 
 
 class View(NamedTuple):
@@ -67,9 +62,18 @@ class Representation(eqx.Module):
 class Actor(eqx.Module):
     """What acting needs of the networks: the learner copies it from the online networks every few steps."""
 
+    normalizer: ObservationNormalizer  # what every other part sees has gone through it
     representation: Representation
     policy: PolicyHead
     world: Representation | None  # the curiosity's own representation, when it does not share the policy's
+
+    def having_seen(self, observation: PyTree) -> Self:
+        """With these observations in the statistics of vectors."""
+        return eqx.tree_at(lambda actor: actor.normalizer, self, self.normalizer.moved(observation))
+
+    def normalized(self, trajectory: Trajectory) -> Trajectory:
+        """A trajectory as the networks see it."""
+        return trajectory._replace(observation=self.normalizer(trajectory.observation))
 
     def initial_memory(self, spec: EnvSpec, batch: int) -> Memory:
         zero = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), spec.action.zero())
@@ -89,49 +93,16 @@ class Networks(eqx.Module):
     curiosity: Any  # a curiosity.base.Curiosity
 
 
-def make_encoder(config: NetworkConfig, spec: EnvSpec, key: Array, size: int | None = None) -> Encoder:
-    """The encoder that the configuration names, or the one that fits the observations ("auto")."""
-    shape: Any = getattr(spec.observation, "shape", None)
-    size = config.embedding_size if size is None else size
-    match encoder_name(config, spec):
-        case "grid":
-            return GridEncoder(shape, config.encoder_hidden, size, key, width=config.cell_size)
-        case "vector":
-            return VectorEncoder(math.prod(shape), config.encoder_hidden, size, key)
-        case "image":
-            return ImageEncoder(shape, size, key)
-        case "atari":
-            return AtariEncoder(shape, size, key)
-        case "hard-eight":
-            return HardEightEncoder(spec.observation["rgb"].shape, size, key)
-        case "dict":
-            return DictEncoder(spec.observation, config.encoder_hidden, size, key, image=ImageEncoder)
-    raise unknown("encoder", config.encoder, list(ENCODERS))
-
-
-def encoder_name(config: NetworkConfig, spec: EnvSpec) -> str:
-    """Name of the encoder that is used: the configuration's, if it fits the observations, or for "auto" what fits."""
-    kind, fitting = config.encoder, encoder_for(spec)
-    others = {"image": ["atari", "vector"], "grid": ["vector"]}.get(fitting, [])
-    if kind == "auto":
-        return fitting
-    if kind in ENCODERS and kind not in (fitting, *others):
-        accepted = " or ".join(repr(name) for name in (fitting, *others))
-        raise UserError(f"network.encoder {kind!r} does not fit the observations of {spec.name!r}: choose {accepted}")
-    return kind
-
-
-def encoder_for(spec: EnvSpec) -> str:
-    """Name of the encoder that fits an environment's observations."""
-    observation = spec.observation
-    if isinstance(observation, dict):
-        return "hard-eight" if observation.keys() >= HARD_EIGHT_ENTRIES else "dict"
-    shape, dtype = getattr(observation, "shape", None), getattr(observation, "dtype", None)
-    if shape is not None and len(shape) == 1:
-        return "vector"
-    if shape is not None and len(shape) == 3 and dtype == jnp.uint8:
-        return "grid" if shape[2] == 2 and max(shape) < SMALLEST_IMAGE else "image"
-    raise UserError(f"no encoder fits the observations of {spec.name!r}: {observation}")
+def make_inputs(config: NetworkConfig, spec: EnvSpec, size: int, gates: int, key: Array) -> Inputs:
+    """What the core reads: embedding and action, and what the configuration names besides."""
+    shared: dict[str, Any] = {"action_size": config.action_size, "bins": config.action_bins}
+    senses = sensed_entries(config, spec)
+    if not senses and not config.reads_reward and config.mix_size is None:
+        return ActionInputs(size, gates, spec.action, key, **shared)
+    return SenseInputs(
+        size, gates, spec.action, key, **shared, senses=senses, sense_size=config.sense_size,
+        reads_reward=config.reads_reward, mix_size=config.mix_size,
+    )  # fmt: skip
 
 
 def make_representation(
@@ -142,12 +113,9 @@ def make_representation(
     encoder_key, inputs_key, core_key = jax.random.split(key, 3)
     size = config.embedding_size if encoder_size is None else encoder_size
     core = CORES[config.core](config.belief_size, core_key)
-    inputs = HardEightInputs if encoder_for(spec) == "hard-eight" else ActionInputs
     return Representation(
         encoder=make_encoder(config, spec, encoder_key, size),
-        inputs=inputs(
-            size, core.gates, spec.action, inputs_key, action_size=config.action_size, bins=config.action_bins
-        ),
+        inputs=make_inputs(config, spec, size, core.gates, inputs_key),
         core=core,
     )
 
@@ -155,6 +123,7 @@ def make_representation(
 def make_actor(config: NetworkConfig, spec: EnvSpec, key: Array, *, own_world: bool, world_size: int | None) -> Actor:
     representation, policy, world = jax.random.split(key, 3)
     return Actor(
+        normalizer=ObservationNormalizer(spec.observation, normalizes=config.normalize_vectors),
         representation=make_representation(config, spec, representation),
         policy=PolicyHead(config.belief_size, config.policy_hidden, spec.action, policy),
         world=make_representation(config, spec, world, world_size) if own_world else None,

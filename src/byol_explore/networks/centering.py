@@ -24,6 +24,7 @@ import jax.numpy as jnp
 
 from byol_explore.networks import cpu
 from byol_explore.networks.assembly import Representation
+from byol_explore.networks.dict_encoder import DictEncoder
 from byol_explore.networks.encoders import AtariEncoder, ObservationEncoder
 from byol_explore.types import Array, Encoder, PyTree
 
@@ -73,6 +74,12 @@ def centered(encoder: Encoder, observation: PyTree, deviation: float | None = No
     return jax.tree.map(lambda node: node.layer if isinstance(node, _Watched) else node, watched)
 
 
+def starting_deviation(encoder: object) -> float | None:
+    """What `DEVIATIONS` says; of an encoder of several entries, the largest of theirs."""
+    parts = encoder.entries.values() if isinstance(encoder, DictEncoder) else [encoder]
+    return max((DEVIATIONS[type(part)] for part in parts if type(part) in DEVIATIONS), default=None)
+
+
 def with_centered_encoders(tree: PyTree, observation: PyTree, *, scaled: bool = False) -> PyTree:
     """A tree of modules in which every encoder is centred on these observations, and if asked to, scaled.
 
@@ -80,7 +87,7 @@ def with_centered_encoders(tree: PyTree, observation: PyTree, *, scaled: bool = 
     """
 
     def deviation_of(encoder: object) -> float | None:
-        return DEVIATIONS.get(type(encoder)) if scaled else None
+        return starting_deviation(encoder) if scaled else None
 
     def start(node: Any) -> Any:
         if isinstance(node, ObservationEncoder):

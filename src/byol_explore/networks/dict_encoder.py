@@ -1,45 +1,30 @@
 """An encoder for observations with several entries."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from byol_explore.networks.encoders import ObservationEncoder, VectorEncoder
+from byol_explore.networks.encoders import ObservationEncoder
 from byol_explore.networks.layers import Linear
-from byol_explore.types import Encoder
-
-ImageFactory = Callable[[tuple[int, int, int], int, Array], Encoder]
 
 
 class DictEncoder(ObservationEncoder):
-    """A small encoder per entry, their outputs concatenated, ReLU, linear to N.
+    """An encoder per entry, their outputs of size N concatenated, ReLU, linear to N.
 
-    Entries of bytes [H, W, C] are images, for which `image` makes an encoder of (shape, size, key); all others are
-    read as flat vectors.
+    Of a single entry it is that entry's encoder. Entries that have none are not looked at.
     """
 
-    entries: dict[str, Encoder]
-    linear: Linear
+    entries: dict[str, ObservationEncoder]
+    linear: Linear | None
 
-    def __init__(
-        self, spec: Mapping[str, jax.ShapeDtypeStruct], hidden: Sequence[int], size: int, key: Array, *,
-        image: ImageFactory,
-    ) -> None:  # fmt: skip
-        *keys, linear_key = jax.random.split(key, len(spec) + 1)
-        self.entries = {
-            name: image(spec[name].shape, size, k)
-            if is_image(spec[name])
-            else VectorEncoder(spec[name].size, hidden, size, k)
-            for name, k in zip(sorted(spec), keys, strict=True)
-        }
-        self.linear = Linear(len(spec) * size, size, linear_key)
+    def __init__(self, entries: Mapping[str, ObservationEncoder], size: int, key: Array) -> None:
+        self.entries = dict(entries)
+        self.linear = Linear(len(entries) * size, size, key) if len(entries) > 1 else None
 
     def __call__(self, observation: dict[str, Array]) -> Float[Array, "n N"]:
         parts = [self.entries[name](observation[name]) for name in sorted(self.entries)]
+        if self.linear is None:
+            return parts[0]
         return self.linear(jax.nn.relu(jnp.concatenate(parts, axis=-1)))
-
-
-def is_image(spec: jax.ShapeDtypeStruct) -> bool:
-    return len(spec.shape) == 3 and spec.dtype == jnp.uint8

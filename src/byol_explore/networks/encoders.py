@@ -1,58 +1,95 @@
 """Observation encoders f: a batch of observations [n, ...] to embeddings [n, N]."""
 
+import math
 from collections.abc import Sequence
+from functools import reduce
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped, UInt8
 
+from byol_explore.config import NetworkConfig
 from byol_explore.networks import cpu
 from byol_explore.networks.layers import MLP, Center, Conv, GroupNorm, LayerNorm, Linear, max_pool, truncated_normal
+from byol_explore.spaces import Grid, Image, Kind, Vector
 from byol_explore.types import PyTree
+
+MOST_COMBINATIONS = 4096  # of a cell's symbols that are looked up as one
 
 
 class ObservationEncoder(eqx.Module):
-    """What all encoders are: that is how they are found among other modules."""
+    """What all encoders are, ours and anybody's: that is how they are found among other modules.
+
+    `network.encoder` names one, of the registry `ENCODERS` or by import path, for the observations of the kinds that it
+    `reads`.
+    """
+
+    reads: ClassVar[tuple[type[Kind], ...]] = ()
+
+    @classmethod
+    def make(cls, spec: Any, network: NetworkConfig, size: int, key: Array) -> Self:
+        """One for observations of this spec, with embeddings of this size; other sizes are the network's."""
+        raise NotImplementedError
 
     def __call__(self, observation: PyTree) -> Float[Array, "n N"]:
         raise NotImplementedError
 
 
 class GridEncoder(ObservationEncoder):
-    """For symbolic grids of (tile, colour) cells: a look-up per cell, then a multi-layer perceptron.
+    """For grids of symbols: a look-up per cell, then a multi-layer perceptron.
 
-    The two tables are added into one of all pairs, so that a cell costs one look-up instead of two
-    one-hot products.
+    Each channel has a table, whose rows add up to a cell's vector. The tables are added into one of all combinations if
+    these are not too many, so that a cell costs one look-up.
     """
 
-    tile: Float[Array, "tiles width"]
-    color: Float[Array, "colors width"]
+    reads = (Grid,)
+
+    tables: tuple[Float[Array, "_ width"], ...]
     mlp: MLP
 
-    def __init__(
-        self, shape: tuple[int, int, int], hidden: Sequence[int], size: int, key: Array, *, width: int = 8,
-        tiles: int = 16, colors: int = 16,
-    ) -> None:  # fmt: skip
-        tile_key, color_key, mlp_key = jax.random.split(key, 3)
-        self.tile = truncated_normal(tile_key, (tiles, width), 2)
-        self.color = truncated_normal(color_key, (colors, width), 2)
-        self.mlp = MLP(shape[0] * shape[1] * width, hidden, size, mlp_key)
+    def __init__(self, spec: Grid, hidden: Sequence[int], size: int, key: Array, *, width: int = 8) -> None:
+        *keys, mlp_key = jax.random.split(key, len(spec.symbols) + 1)
+        self.tables = tuple(
+            truncated_normal(k, (count, width), len(keys)) for k, count in zip(keys, spec.symbols, strict=True)
+        )
+        self.mlp = MLP(spec.height * spec.width * width, hidden, size, mlp_key)
 
-    def __call__(self, observation: UInt8[Array, "n H W 2"]) -> Float[Array, "n N"]:
-        pairs = (self.tile[:, None] + self.color[None]).reshape(-1, self.tile.shape[1])
-        index = observation[..., 0].astype(jnp.int32) * self.color.shape[0] + observation[..., 1]
-        cells = jnp.take(pairs, index, axis=0, mode="clip")
+    @classmethod
+    def make(cls, spec: Grid, network: NetworkConfig, size: int, key: Array) -> Self:
+        return cls(spec, network.encoder_hidden, size, key, width=network.cell_size)
+
+    def __call__(self, observation: UInt8[Array, "n H W channels"]) -> Float[Array, "n N"]:
+        channels = [observation[..., channel].astype(jnp.int32) for channel in range(observation.shape[-1])]
+        if math.prod(len(table) for table in self.tables) <= MOST_COMBINATIONS:
+            cells = self._combined(channels)
+        else:
+            pairs = zip(self.tables, channels, strict=True)
+            cells = reduce(jnp.add, [jnp.take(table, channel, axis=0, mode="clip") for table, channel in pairs])
         return self.mlp(cells.reshape(cells.shape[0], -1))
+
+    def _combined(self, channels: list[Array]) -> Array:
+        rows, index = self.tables[0], channels[0]
+        for table, channel in zip(self.tables[1:], channels[1:], strict=True):
+            rows = (rows[:, None] + table[None]).reshape(-1, table.shape[1])
+            index = index * len(table) + channel
+        return jnp.take(rows, index, axis=0, mode="clip")
 
 
 class VectorEncoder(ObservationEncoder):
-    """For flat observations: a multi-layer perceptron."""
+    """For numbers, whatever shape they come in: a multi-layer perceptron."""
+
+    reads = (Vector, Image, Grid)
 
     mlp: MLP
 
     def __init__(self, inputs: int, hidden: Sequence[int], size: int, key: Array) -> None:
         self.mlp = MLP(inputs, hidden, size, key)
+
+    @classmethod
+    def make(cls, spec: Vector | Image | Grid, network: NetworkConfig, size: int, key: Array) -> Self:
+        return cls(spec.size, network.encoder_hidden, size, key)
 
     def __call__(self, observation: Shaped[Array, "n *shape"]) -> Float[Array, "n N"]:
         return self.mlp(observation.reshape(observation.shape[0], -1).astype(jnp.float32))
@@ -64,6 +101,8 @@ class ImageEncoder(ObservationEncoder):
     What all images share is taken off first: otherwise the still background makes up nearly all of every embedding,
     and a short run learns little about what moves.
     """
+
+    reads = (Image,)
 
     center: Center
     patches: Linear
@@ -87,6 +126,10 @@ class ImageEncoder(ObservationEncoder):
         self.groups = Linear(self.GROUP**2 * widths[0], widths[1], second)
         self.norm = LayerNorm(height * width * widths[1])
         self.linear = Linear(height * width * widths[1], size, third)
+
+    @classmethod
+    def make(cls, spec: Image, network: NetworkConfig, size: int, key: Array) -> Self:
+        return cls(spec.shape, size, key)
 
     def __call__(self, observation: UInt8[Array, "n H W c"]) -> Float[Array, "n N"]:
         pixels = _blocks(jnp.pad(self.center(observation), self.padding), self.PATCH) / 255.0
@@ -173,6 +216,8 @@ class ResNet(eqx.Module):
 class AtariEncoder(ObservationEncoder):
     """ResNet with group normalisation, linear to N (appendix A.1)."""
 
+    reads = (Image,)
+
     resnet: ResNet
     linear: Linear
 
@@ -181,12 +226,18 @@ class AtariEncoder(ObservationEncoder):
         self.resnet = ResNet(shape, resnet, normalize=True)
         self.linear = Linear(ResNet.features(shape), size, linear)
 
+    @classmethod
+    def make(cls, spec: Image, network: NetworkConfig, size: int, key: Array) -> Self:
+        return cls(spec.shape, size, key)
+
     def __call__(self, observation: UInt8[Array, "n H W c"]) -> Float[Array, "n N"]:
         return self.linear(self.resnet(observation))
 
 
 class HardEightEncoder(ObservationEncoder):
-    """ResNet, linear 1024, layer normalisation, ReLU, linear to N; reads the `rgb` entry (appendix A.2)."""
+    """ResNet, linear 1024, layer normalisation, ReLU, linear to N (appendix A.2)."""
+
+    reads = (Image,)
 
     resnet: ResNet
     hidden: Linear
@@ -200,5 +251,9 @@ class HardEightEncoder(ObservationEncoder):
         self.norm = LayerNorm(hidden)
         self.linear = Linear(hidden, size, second)
 
-    def __call__(self, observation: dict[str, Array]) -> Float[Array, "n N"]:
-        return self.linear(jax.nn.relu(self.norm(self.hidden(self.resnet(observation["rgb"])))))
+    @classmethod
+    def make(cls, spec: Image, network: NetworkConfig, size: int, key: Array) -> Self:
+        return cls(spec.shape, size, key)
+
+    def __call__(self, observation: UInt8[Array, "n H W c"]) -> Float[Array, "n N"]:
+        return self.linear(jax.nn.relu(self.norm(self.hidden(self.resnet(observation)))))

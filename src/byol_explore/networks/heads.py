@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from byol_explore.envs.base import ActionSpec
 from byol_explore.networks.layers import MLP
+from byol_explore.spaces import ActionSpec
 from byol_explore.types import Policy
 
 

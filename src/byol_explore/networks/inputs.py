@@ -1,16 +1,17 @@
 """What the closed-loop core reads besides the embedding: previous action and reward, and other senses."""
 
+from collections.abc import Mapping
 from typing import Protocol, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from byol_explore.envs.base import ActionSpec
 from byol_explore.networks.actions import ActionEmbedding
-from byol_explore.networks.cores import LSTM, LSTMState
-from byol_explore.networks.layers import Linear, truncated_normal
+from byol_explore.networks.layers import Linear
+from byol_explore.networks.words import WordReader
+from byol_explore.spaces import ActionSpec, Kind, Tokens
 from byol_explore.types import Action, PyTree
 
 
@@ -59,87 +60,63 @@ def signed_hyperbolic(x: Float[Array, "*n"], epsilon: float = 1e-3) -> Float[Arr
     return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1.0) - 1.0) + epsilon * x
 
 
-class Instruction(eqx.Module):
-    """Words, 20 numbers each, read by an LSTM of 64; word 0 is padding and leaves the state as it is."""
+class SenseInputs(eqx.Module):
+    """Embedding, other entries of the observation and previous action, and the squashed previous reward if asked for.
 
-    words: Float[Array, "vocabulary width"]
-    project: Linear
-    core: LSTM
-
-    def __init__(self, vocabulary: int, key: Array, *, width: int = 20, size: int = 64) -> None:
-        words, project, core = jax.random.split(key, 3)
-        self.words = truncated_normal(words, (vocabulary, width), 1)
-        self.project = Linear(width, 4 * size, project)
-        self.core = LSTM(size, core)
-
-    def __call__(self, text: Int[Array, "*batch length"]) -> Float[Array, "*batch size"]:
-        flat = text.reshape(-1, text.shape[-1])
-
-        def read(state: LSTMState, inputs: tuple[Array, Array]) -> tuple[LSTMState, None]:
-            projected, word = inputs
-            after = self.core.step(state, projected)
-            return jax.tree.map(lambda a, s: jnp.where(word[:, None] == 0, s, a), after, state), None
-
-        projected = jnp.moveaxis(self.project(self.words[flat]), 1, 0)
-        state, _ = jax.lax.scan(read, self.core.initial_state(flat.shape[:1]), (projected, flat.T))
-        return state.hidden.reshape(*text.shape[:-1], -1)
-
-
-HARD_EIGHT_ENTRIES = frozenset({"rgb", "hand_force", "hand_is_holding", "hand_distance", "instruction"})
-
-
-class HardEightInputs(eqx.Module):
-    """Hand force, holding, hand distance and last action (20 numbers each, ReLU), the squashed previous reward
-    and the instruction, concatenated with the embedding and projected to 512 (appendix A.2).
+    Vectors and the action become a few numbers each (linear, ReLU), texts what a reader makes of them. All are
+    concatenated, and projected once more if there is a mix size: with it this is the paper's network for DM-HARD-8
+    (appendix A.2).
     """
 
-    force: Linear
-    holding: Linear
-    distance: Linear
+    senses: dict[str, Linear | WordReader]
     action: ActionEmbedding
     project_action: Linear
-    instruction: Instruction
-    mix: Linear
+    mix: Linear | None
     project: Linear
+    size: int = eqx.field(static=True)  # N
+    reads_reward: bool = eqx.field(static=True)
 
     def __init__(
-        self, size: int, gates: int, spec: ActionSpec, key: Array, *,
-        action_size: int, bins: int, vocabulary: int = 256, width: int = 512, sense: int = 20,
+        self, size: int, gates: int, spec: ActionSpec, key: Array, *, action_size: int, bins: int,
+        senses: Mapping[str, Kind], sense_size: int = 20, reads_reward: bool = False, mix_size: int | None = None,
     ) -> None:  # fmt: skip
-        keys = jax.random.split(key, 8)
-        self.force, self.holding, self.distance = (Linear(1, sense, k) for k in keys[:3])
-        self.action = ActionEmbedding(spec, action_size, keys[3], bins=bins)
-        self.project_action = Linear(action_size, sense, keys[4])
-        self.instruction = Instruction(vocabulary, keys[5])
-        self.mix = Linear(size + 4 * sense + 1 + self.instruction.core.size, width, keys[6])
-        self.project = Linear(width, gates, keys[7])
+        action, project_action, mix, project, *keys = jax.random.split(key, 4 + len(senses))
+        self.senses = {}
+        for name, k in zip(sorted(senses), keys, strict=True):
+            kind = senses[name]
+            of_words = isinstance(kind, Tokens)
+            self.senses[name] = WordReader(kind.vocabulary, k) if of_words else Linear(kind.shape[0], sense_size, k)
+        self.action = ActionEmbedding(spec, action_size, action, bins=bins)
+        self.project_action = Linear(action_size, sense_size, project_action)
+        sizes = [sense.size if isinstance(sense, WordReader) else sense_size for sense in self.senses.values()]
+        total = size + sum(sizes) + sense_size + reads_reward
+        self.mix = None if mix_size is None else Linear(total, mix_size, mix)
+        self.project = Linear(total if mix_size is None else mix_size, gates, project)
+        self.size, self.reads_reward = size, reads_reward
 
     def __call__(
         self,
         embedding: Float[Array, "*batch N"],
-        observation: dict[str, Array],
+        observation: PyTree,
         action: Action,
         reward: Float[Array, "*batch"],
         is_first: Bool[Array, "*batch"],
     ) -> Float[Array, "*batch gates"]:
-        def sense(layer: Linear, name: str) -> Array:
-            return jax.nn.relu(layer(observation[name].astype(jnp.float32)[..., None]))
+        def sense(name: str) -> Array:
+            part = self.senses[name]
+            return part(observation[name]) if isinstance(part, WordReader) else jax.nn.relu(part(observation[name]))
 
-        previous_reward = jnp.where(is_first, 0.0, signed_hyperbolic(reward))
-        parts = [
-            embedding,
-            sense(self.force, "hand_force"),
-            sense(self.holding, "hand_is_holding"),
-            sense(self.distance, "hand_distance"),
-            jax.nn.relu(self.action(action, is_first, self.project_action)),
-            previous_reward[..., None],
-            self.instruction(observation["instruction"]),
-        ]
-        return self.project(self.mix(jnp.concatenate(parts, axis=-1)))
+        parts = [embedding, *map(sense, sorted(self.senses))]
+        parts.append(jax.nn.relu(self.action(action, is_first, self.project_action)))
+        if self.reads_reward:
+            parts.append(jnp.where(is_first, 0.0, signed_hyperbolic(reward))[..., None])
+        mixed = jnp.concatenate(parts, axis=-1)
+        return self.project(mixed if self.mix is None else self.mix(mixed))
 
     def for_deviation(self, deviation: float) -> Self:
         """With smaller weights for the embedding, which comes first."""
-        senses = (self.force, self.holding, self.distance, self.project_action)
-        others = sum(layer.weight.shape[1] for layer in senses) + 1 + self.instruction.core.size
-        weight = self.mix.weight.at[:-others].divide(deviation)
-        return eqx.tree_at(lambda inputs: inputs.mix.weight, self, weight)
+
+        def first(inputs: "SenseInputs") -> Array:
+            return (inputs.project if inputs.mix is None else inputs.mix).weight
+
+        return eqx.tree_at(first, self, replace_fn=lambda weight: weight.at[: self.size].divide(deviation))

@@ -128,8 +128,12 @@ class Conv(eqx.Module):
         return jax.lax.conv_general_dilated(x, self.weight, (1, 1), "SAME", dimension_numbers=dims)
 
 
-class Center(eqx.Module):
-    """Takes off what all inputs share; no gradient trains it."""
+class Untrained(eqx.Module):
+    """What no gradient trains, though it stands among what is trained."""
+
+
+class Center(Untrained):
+    """Takes off what all inputs share."""
 
     mean: Float[Array, "*shape"]
 
@@ -145,12 +149,12 @@ class Center(eqx.Module):
 
 
 def trained(tree: PyTree) -> PyTree:
-    """A tree of modules without what no gradient trains: None stands in for every `Center`."""
+    """A tree of modules without what no gradient trains: None stands in for it."""
 
-    def is_center(node: object) -> bool:
-        return isinstance(node, Center)
+    def is_untrained(node: object) -> bool:
+        return isinstance(node, Untrained)
 
-    return jax.tree.map(lambda node: None if is_center(node) else node, tree, is_leaf=is_center)
+    return jax.tree.map(lambda node: None if is_untrained(node) else node, tree, is_leaf=is_untrained)
 
 
 def max_pool(x: Float[Array, "batch H W channels"]) -> Float[Array, "batch h w channels"]:

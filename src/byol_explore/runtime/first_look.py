@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from byol_explore.envs.base import ActionSpec, Environment, VectorEnv
+from byol_explore.envs.base import Environment, VectorEnv
 from byol_explore.envs.host import HostEnvironment, make_batch
+from byol_explore.spaces import ActionSpec
 from byol_explore.types import Action, Array, PyTree, TimeStep
 
 STEPS = 128  # with random actions

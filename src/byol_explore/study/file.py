@@ -56,7 +56,6 @@ class Study:
 
     source: str = field(compare=False)  # for messages: the file, or the name of a shipped study
     text: str = field(compare=False)
-    is_shipped: bool = field(compare=False)
     name: str
     description: str = field(compare=False)
     preset: str
@@ -78,7 +77,7 @@ def read_study(source: str | Path) -> Study:
     """A shipped study by its name, or one of your own by its path."""
     shipped = _shipped() / f"{source}.toml"
     if _NAME.fullmatch(str(source)) and shipped.is_file():
-        return parse_study(shipped.read_text(), f"study {str(source)!r}", is_shipped=True)
+        return parse_study(shipped.read_text(), f"study {str(source)!r}")
     path = Path(source)
     if not path.is_file():
         names = [entry.name.removesuffix(".toml") for entry in _shipped().iterdir() if entry.name.endswith(".toml")]
@@ -89,10 +88,10 @@ def read_study(source: str | Path) -> Study:
         raise UserError(f"{path} cannot be read: {error}") from error
 
 
-def parse_study(text: str, source: str, *, is_shipped: bool = False) -> Study:
+def parse_study(text: str, source: str) -> Study:
     """A study from its text; a UserError that begins with the source for whatever is wrong in it."""
     try:
-        return Study(source, text, is_shipped, **_contents(tomllib.loads(text)))
+        return Study(source, text, **_contents(tomllib.loads(text)))
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{source} is not TOML: {error}") from None
     except UserError as error:

@@ -43,7 +43,7 @@ def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list
     """
     require_consent(_outside(study), study.source)
     if not PRESETS.knows(study.preset):
-        raise _unknown_preset(study)
+        raise UserError(f"{study.source}: {unknown('preset', study.preset, PRESETS.names())}")
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds is {seeds}: it must be positive")
     tasks = [",".join(study.tasks)] if study.multitask else list(study.tasks)
@@ -124,12 +124,3 @@ def _check_names(study: Study, runs: Sequence[PlannedRun]) -> None:
             raise UserError(
                 f"{study.source}: runs on the tasks {pair} would both be kept in {run.name}: make two studies of them"
             )
-
-
-def _unknown_preset(study: Study) -> UserError:
-    if not study.is_shipped:
-        return UserError(f"{study.source}: {unknown('preset', study.preset, PRESETS.names())}")
-    return UserError(
-        f"{study.source} needs the preset {study.preset!r} and its environments, which do not exist in this version "
-        f"yet; the presets that do: {', '.join(PRESETS.names())}"
-    )

@@ -7,8 +7,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 from byol_explore.config import Config
 from byol_explore.errors import UserError, unknown
 
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text",
-          tuple: "a list of whole numbers"}  # fmt: skip
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_SEVERAL = {int: "whole numbers", str: "texts"}
 
 
 def setting_kinds(kind: type = Config, prefix: str = "") -> dict[str, Any]:
@@ -64,11 +64,12 @@ def _as_kind(name: str, value: Any, kind: Any) -> Any:
     choices = (
         [each for each in get_args(kind) if each is not type(None)] if isinstance(kind, types.UnionType) else [kind]
     )
-    kind = get_origin(choices[0]) or choices[0]
+    kind, inner = get_origin(choices[0]) or choices[0], get_args(choices[0])
     if kind is float and type(value) in (int, float):
         return float(value)
-    if kind is tuple and isinstance(value, list) and all(type(each) is int for each in value):
+    if kind is tuple and isinstance(value, list) and all(type(each) is inner[0] for each in value):
         return tuple(value)
     if type(value) is not kind:
-        raise UserError(f"setting {name} is {value!r}: it must be {_WORDS[kind]}")
+        words = f"a list of {_SEVERAL[inner[0]]}" if kind is tuple else _WORDS[kind]
+        raise UserError(f"setting {name} is {value!r}: it must be {words}")
     return value

@@ -5,18 +5,19 @@ environments, inside dicts and tuples where the space is a Dict or a Tuple.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from gymnasium import Space, spaces
 
-from byol_explore.envs.base import ActionSpec
+from byol_explore.envs.texts import TEXT, read_texts
 from byol_explore.errors import UserError
+from byol_explore.spaces import ActionSpec, Grid, Image, Vector
 from byol_explore.types import Action, PyTree
 
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
+READABLE = f"Text, {SUPPORTED}"  # in observations
 MAX_CATEGORIES = 65_536  # of one space: each is an output of the policy or an input of the encoder
 CHANNELS = (1, 3, 4)  # of an image whose first axis may be that of channels
 
@@ -33,7 +34,7 @@ class Actions(NamedTuple):
 class Observations(NamedTuple):
     """An observation space, or one entry of it."""
 
-    spec: PyTree  # jax.ShapeDtypeStruct of one observation
+    spec: PyTree  # a spaces.ObservationSpec
     read: Callable[[Any], PyTree]  # what the vector environment answers, as the encoder takes it
 
 
@@ -129,15 +130,18 @@ def _joined_actions(space: spaces.Dict | spaces.Tuple, place: Place) -> Actions:
 # Observations
 
 
-def observations_of(space: Space[Any], env: str) -> Observations:
-    """An array, or a flat dict of arrays whose names are the paths through nested spaces, such as `arm/joints/0`."""
-    place = Place(env, "observation")
+def observations_of(space: Space[Any], env: str, symbols: Mapping[str, tuple[int, ...]] | None = None) -> Observations:
+    """An array, or a flat dict of arrays whose names are the paths through nested spaces, such as `arm/joints/0`.
+
+    A Box of bytes is an image, unless `symbols` has its name: then it is a grid of so many symbols in each channel.
+    """
+    place, symbols = Place(env, "observation"), symbols or {}
     if not isinstance(space, spaces.Dict | spaces.Tuple):
-        observations = _observations(space, place)
+        observations = _observations(space, place, symbols)
         if observations.spec.size == 0:
             raise place.refuse(space, "has no numbers in it")
         return observations
-    entries = {at: _observations(part, at) for at, part in _leaves(space, place)}
+    entries = {at: _observations(part, at, symbols) for at, part in _leaves(space, place)}
     entries = {at: entry for at, entry in entries.items() if entry.spec.size}
     if not entries:
         raise place.refuse(space, "has no numbers in it")
@@ -150,8 +154,10 @@ def observations_of(space: Space[Any], env: str) -> Observations:
     return Observations({at.name: entry.spec for at, entry in entries.items()}, read)
 
 
-def _observations(space: Space[Any], place: Place) -> Observations:
+def _observations(space: Space[Any], place: Place, symbols: Mapping[str, tuple[int, ...]]) -> Observations:
     match space:
+        case spaces.Box() if place.name in symbols:
+            return Observations(Grid(space.shape[0], space.shape[1], symbols[place.name]), lambda native: native)
         case spaces.MultiBinary():
             return _vector(space.shape, _flat)
         case spaces.Discrete() | spaces.MultiDiscrete():
@@ -162,11 +168,13 @@ def _observations(space: Space[Any], place: Place) -> Observations:
             return _bytes(space)
         case spaces.Box():
             return _vector(space.shape, _flat)
-    raise place.refuse(space, f"is not supported; supported are {SUPPORTED}")
+    if space.dtype is not None and np.issubdtype(space.dtype, np.str_):  # Text, and what others make of texts
+        return Observations(TEXT, read_texts)
+    raise place.refuse(space, f"is not supported; supported are {READABLE}")
 
 
 def _vector(shape: tuple[int, ...], read: Callable[[np.ndarray], np.ndarray]) -> Observations:
-    return Observations(jax.ShapeDtypeStruct((math.prod(shape),), np.float32), read)
+    return Observations(Vector(math.prod(shape)), read)
 
 
 def _flat(native: np.ndarray) -> np.ndarray:
@@ -194,19 +202,13 @@ def _one_hots(space: spaces.Discrete | spaces.MultiDiscrete, place: Place) -> Ob
 
 
 def _image(space: spaces.Box) -> Observations:
-    """Bytes [H, W, C]. Two channels get an empty third: two are what symbolic grids have (see `encoder_for`)."""
+    """Bytes [H, W, C]; channels that come first are put last."""
     shape = space.shape
     if len(shape) == 2:
-        return Observations(jax.ShapeDtypeStruct((*shape, 1), np.uint8), lambda native: native[..., None])
+        return Observations(Image(*shape, 1), lambda native: native[..., None])
     if shape[0] in CHANNELS and shape[2] not in CHANNELS and shape[0] < min(shape[1:]):
-        moved = (shape[1], shape[2], shape[0])
-        return Observations(jax.ShapeDtypeStruct(moved, np.uint8), lambda native: np.moveaxis(native, 1, -1))
-    if shape[2] == 2:
-        padding = [(0, 0)] * 3 + [(0, 1)]
-        return Observations(
-            jax.ShapeDtypeStruct((*shape[:2], 3), np.uint8), lambda native: np.pad(native, padding)
-        )  # fmt: skip
-    return Observations(jax.ShapeDtypeStruct(shape, np.uint8), lambda native: native)
+        return Observations(Image(shape[1], shape[2], shape[0]), lambda native: np.moveaxis(native, 1, -1))
+    return Observations(Image(*shape), lambda native: native)
 
 
 # Both

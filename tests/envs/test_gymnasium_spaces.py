@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
-from byol_explore.envs.base import ActionSpec
-from byol_explore.envs.spaces import actions_of, observations_of
+from byol_explore.envs.gymnasium_spaces import actions_of, observations_of
 from byol_explore.errors import UserError
+from byol_explore.spaces import ActionSpec, Grid, Image, Tokens, Vector
 from byol_explore.types import Action
 
 ENVS = 3
@@ -179,7 +179,7 @@ def test_vectors_are_what_gymnasium_flattens_to(space: spaces.Space) -> None:
     observations = observations_of(space, "test")
     samples = [space.sample() for _ in range(ENVS)]
     read = observations.read(batched(space, samples))
-    assert observations.spec == jax.ShapeDtypeStruct((flat_size(space),), np.float32)
+    assert observations.spec == Vector(flat_size(space))
     assert read.dtype == np.float32
     np.testing.assert_allclose(read, [gymnasium.spaces.flatten(space, sample) for sample in samples], rtol=1e-6)
 
@@ -189,8 +189,8 @@ def test_vectors_are_what_gymnasium_flattens_to(space: spaces.Space) -> None:
 def test_observations_are_as_specified(space: spaces.Space) -> None:
     observations = observations_of(space, "test")
     read = observations.read(batched(space, [space.sample() for _ in range(ENVS)]))
-    described = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), read)
-    assert described == observations.spec
+    described = jax.tree.map(lambda x: (x.shape[1:], x.dtype), read)
+    assert described == jax.tree.map(lambda kind: (kind.shape, kind.dtype), observations.spec)
     assert isinstance(read, dict) == isinstance(space, spaces.Dict | spaces.Tuple)
     assert all(len(x) == ENVS for x in jax.tree.leaves(read))
 
@@ -207,13 +207,13 @@ def test_observations_are_as_specified(space: spaces.Space) -> None:
         ((5, 84, 84), (5, 84, 84)),
         ((3, 7, 3), (3, 7, 3)),
         ((4, 4, 6), (4, 4, 6)),
-        ((7, 7, 2), (7, 7, 3)),
+        ((7, 7, 2), (7, 7, 2)),
     ],
 )
 def test_images_have_their_channels_last(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     space = spaces.Box(0, 255, shape, np.uint8)
     observations = observations_of(space, "test")
-    assert observations.spec == jax.ShapeDtypeStruct(expected, np.uint8)
+    assert observations.spec == Image(*expected)
     samples = [space.sample() for _ in range(ENVS)]
     read = observations.read(batched(space, samples))
     assert (read.shape, read.dtype) == ((ENVS, *expected), np.uint8)
@@ -221,12 +221,31 @@ def test_images_have_their_channels_last(shape: tuple[int, ...], expected: tuple
         if expected == shape:
             np.testing.assert_array_equal(image, sample)
         elif expected[:2] == shape[:2]:
-            channels = sample.reshape(*shape[:2], -1)
-            np.testing.assert_array_equal(image[..., : channels.shape[-1]], channels)
-            assert not image[..., channels.shape[-1] :].any()
+            np.testing.assert_array_equal(image[..., 0], sample)
         else:
             for channel in range(expected[2]):
                 np.testing.assert_array_equal(image[..., channel], sample[channel])
+
+
+def test_bytes_are_symbols_where_their_environment_says_so() -> None:
+    cells = spaces.Box(0, 255, (5, 4, 3), np.uint8)
+    space = spaces.Dict({"map": cells, "eye": cells})
+    observations = observations_of(space, "test", {"map": (11, 6, 4)})
+    assert observations.spec == {"map": Grid(5, 4, (11, 6, 4)), "eye": Image(5, 4, 3)}
+    samples = [space.sample() for _ in range(ENVS)]
+    np.testing.assert_array_equal(observations.read(batched(space, samples))["map"], [x["map"] for x in samples])
+
+
+def test_texts_are_numbers_of_words() -> None:
+    space = spaces.Dict({"mission": spaces.Text(200), "x": spaces.Discrete(2)})
+    observations = observations_of(space, "test")
+    assert observations.spec == {"mission": Tokens(32, 256), "x": Vector(2)}
+    texts = ["Get the red ball.", "get THE  red ball", ""]
+    read = observations.read(batched(space, [{"mission": text, "x": 0} for text in texts]))["mission"]
+    assert (read.shape, read.dtype) == ((3, 32), np.int32)
+    np.testing.assert_array_equal(read[0], read[1])
+    assert (read[0] > 0).tolist() == [True] * 4 + [False] * 28
+    assert not read[2].any()
 
 
 def test_bytes_that_are_no_image_are_scaled() -> None:
@@ -245,9 +264,9 @@ def test_entries_are_named_by_their_path() -> None:
     )
     observations = observations_of(space, "test")
     assert observations.spec == {
-        "arm/0": jax.ShapeDtypeStruct((4,), np.float32),
-        "arm/1/on": jax.ShapeDtypeStruct((2,), np.float32),
-        "eye": jax.ShapeDtypeStruct((9, 8, 3), np.uint8),
+        "arm/0": Vector(4),
+        "arm/1/on": Vector(2),
+        "eye": Image(9, 8, 3),
     }
     samples = [space.sample() for _ in range(ENVS)]
     read = observations.read(batched(space, samples))
@@ -260,10 +279,12 @@ def test_entries_are_named_by_their_path() -> None:
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        (spaces.Text(5), r"the observation space, Text\(.*\), is not supported; supported are Box, .*Tuple"),
-        (spaces.Sequence(spaces.Box(0, 1, (2,))), "Sequence.*not supported"),
+        (spaces.Sequence(spaces.Box(0, 1, (2,))), r"the observation space, Sequence.*supported are Text, Box, .*Tuple"),
         (spaces.Graph(spaces.Discrete(2), None), "Graph.*not supported"),
-        (spaces.Dict({"mission": spaces.Text(9), "x": spaces.Discrete(2)}), "entry 'mission', Text.*not supported"),
+        (
+            spaces.Dict({"way": spaces.Sequence(spaces.Text(9)), "x": spaces.Discrete(2)}),
+            "entry 'way', Sequence.*not supported",
+        ),
         (spaces.Dict({}), "has no numbers in it"),
         (spaces.Box(0.0, 1.0, (0,)), "has no numbers in it"),
         (spaces.MultiDiscrete(np.full((64, 64), 256)), "more than 65536 categories"),

@@ -1,0 +1,153 @@
+"""Which encoder reads what: by kind, by name, and in one line what does not fit."""
+
+import dataclasses
+from typing import Any, Self
+
+import jax
+import numpy as np
+import pytest
+
+from builders import SENSES, call, make, make_spec, network_of, random_observation, small_network
+from byol_explore.config import NetworkConfig
+from byol_explore.envs.base import EnvSpec
+from byol_explore.errors import UserError
+from byol_explore.networks.choosing import encoded_entries, encoder_names, make_encoder, sensed_entries
+from byol_explore.networks.dict_encoder import DictEncoder
+from byol_explore.networks.encoders import (
+    AtariEncoder,
+    GridEncoder,
+    HardEightEncoder,
+    ImageEncoder,
+    ObservationEncoder,
+    VectorEncoder,
+)
+from byol_explore.networks.layers import Linear
+from byol_explore.networks.words import TokensEncoder
+from byol_explore.registries import ENCODERS
+from byol_explore.spaces import Vector
+
+
+class Mine(ObservationEncoder):
+    """An encoder of somebody else, outside the package."""
+
+    reads = (Vector,)
+
+    linear: Linear
+
+    @classmethod
+    def make(cls, spec: Vector, network: NetworkConfig, size: int, key: jax.Array) -> Self:
+        return cls(Linear(spec.size, size, key))
+
+    def __call__(self, observation: Any) -> Any:
+        return self.linear(observation)
+
+
+def with_encoder(name: str, observation: str = "grid") -> NetworkConfig:
+    return dataclasses.replace(network_of(observation), encoder=name)
+
+
+@pytest.mark.parametrize(
+    ("observation", "kind"),
+    [
+        ("grid", GridEncoder),
+        ("vector", VectorEncoder),
+        ("image", ImageEncoder),
+        ("tokens", TokensEncoder),
+        ("hard-eight", DictEncoder),
+        ("dict", DictEncoder),
+        ("minigrid", DictEncoder),
+    ],
+)
+def test_every_kind_has_a_usual_encoder(observation: str, kind: type) -> None:
+    spec, network = make_spec(observation), network_of(observation)
+    encoder = make(lambda key: make_encoder(network, spec, key))
+    assert type(encoder) is kind
+    frames = random_observation(np.random.default_rng(0), spec, (2,))
+    assert jax.eval_shape(encoder, frames).shape == (2, 8)
+    wider = make(lambda key: make_encoder(network, spec, key, 12))
+    assert jax.eval_shape(wider, frames).shape == (2, 12)
+
+
+@pytest.mark.parametrize(
+    ("observation", "name", "kind"),
+    [
+        ("image", "atari", AtariEncoder),
+        ("image", "hard-eight", HardEightEncoder),
+        ("image", "vector", VectorEncoder),
+        ("grid", "vector", VectorEncoder),
+        ("vector", f"{__name__}:Mine", Mine),
+    ],
+)
+def test_another_encoder_has_to_be_asked_for(observation: str, name: str, kind: type) -> None:
+    encoder = make(lambda key: make_encoder(with_encoder(name), make_spec(observation), key))
+    assert type(encoder).__name__ == kind.__name__
+    frames = random_observation(np.random.default_rng(0), make_spec(observation), (2,))
+    assert call(encoder, frames).shape == (2, 8)
+
+
+def test_in_a_dict_the_named_encoder_reads_what_it_can() -> None:
+    spec = make_spec("dict")
+    assert encoder_names(with_encoder("atari"), spec) == {"arm/joints": "vector", "rgb": "atari"}
+    assert encoder_names(with_encoder("vector"), spec) == {"arm/joints": "vector", "rgb": "vector"}
+    assert encoder_names(small_network(), spec) == {"arm/joints": "vector", "rgb": "image"}
+    encoder = make(lambda key: make_encoder(with_encoder("atari"), spec, key))
+    assert type(encoder.entries["rgb"]) is AtariEncoder
+
+
+@pytest.mark.parametrize(
+    ("observation", "encoder", "words"),
+    [
+        ("vector", "atari", r"'atari' does not fit the observations of 'test' \(Vector\): choose from: vector$"),
+        ("dict", "tokens", r"\(Image, Vector\): choose from: vector, image, atari, hard-eight$"),
+        ("grid", "tokens", r"\(Grid\): choose from: grid, vector$"),
+        ("tokens", "vector", r"\(Tokens\): choose from: tokens$"),
+        ("hard-eight", "tokens", r"\(Image\): choose from: vector, image, atari, hard-eight$"),
+        ("grid", "eyes", r"'eyes'.*grid, vector, image, atari, hard-eight, tokens"),
+        ("grid", "byol_explore.spaces:Vector", r"is no subclass of byol_explore.networks.encoders.ObservationEncoder"),
+    ],
+)
+def test_an_encoder_that_does_not_fit_is_named(observation: str, encoder: str, words: str) -> None:
+    with pytest.raises(UserError, match=words) as error:
+        make_encoder(with_encoder(encoder, observation), make_spec(observation), jax.random.key(0))
+    assert "\n" not in str(error.value)
+
+
+def test_all_encoders_say_what_they_read() -> None:
+    for name in ENCODERS.names():
+        assert issubclass(ENCODERS.get(name), ObservationEncoder)
+        assert ENCODERS.get(name).reads, name
+
+
+def test_a_spec_that_says_nothing_is_refused() -> None:
+    spec = make_spec()._replace(observation=jax.ShapeDtypeStruct((4, 3, 2), np.uint8))
+    with pytest.raises(UserError, match=r"'test' are specified as ShapeDtypeStruct.*Image, Vector, Grid or Tokens"):
+        make_encoder(small_network(), spec, jax.random.key(0))
+
+
+def test_entries_are_encoded_or_read_by_the_core_alone() -> None:
+    spec, network = make_spec("hard-eight"), network_of("hard-eight")
+    assert list(encoded_entries(network, spec)) == ["rgb"]
+    assert tuple(sensed_entries(network, spec)) == SENSES
+
+
+@pytest.mark.parametrize(
+    ("observation", "names", "words"),
+    [
+        ("hard-eight", ("rgb",), r"core_reads 'rgb' is Image\(.*: the core reads Vector or Tokens alone"),
+        ("minigrid", ("image",), r"'image' is Grid\("),
+        ("hard-eight", ("hand",), "unknown entry of network.core_reads 'hand'; choose from: rgb, hand_force"),
+        ("vector", ("joints",), "unknown entry of network.core_reads 'joints'"),
+        ("vector", ("",), "unknown entry of network.core_reads ''"),
+    ],
+)
+def test_what_the_core_cannot_read_is_named(observation: str, names: tuple[str, ...], words: str) -> None:
+    network = dataclasses.replace(small_network(), core_reads=names)
+    with pytest.raises(UserError, match=words):
+        make_encoder(network, make_spec(observation), jax.random.key(0))
+
+
+def test_something_must_be_left_to_predict() -> None:
+    spec: EnvSpec = make_spec()._replace(observation={"a": Vector(2), "b": Vector(3)})
+    network = dataclasses.replace(small_network(), core_reads=("a", "b"))
+    with pytest.raises(UserError, match="core_reads a, b leaves no entry"):
+        make_encoder(network, spec, jax.random.key(0))
