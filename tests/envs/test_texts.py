@@ -29,7 +29,7 @@ def test_long_texts_are_cut_and_no_word_is_padding() -> None:
 
 
 def test_a_batch_is_an_array_as_specified() -> None:
-    read = read_texts(("go left", "GO, left!", "right"))
+    read = read_texts(("go left", "GO, left!", "turn"))
     assert (read.shape, read.dtype) == ((3, *TEXT.shape), TEXT.dtype)
     np.testing.assert_array_equal(read[0], read[1])
     assert read[0, 0] != read[2, 0]
