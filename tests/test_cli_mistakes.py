@@ -42,7 +42,16 @@ from runs import (
         ("train --ablation prioritized", ["ablation 'prioritized' changes nothing in method 'byol-explore'"]),
         ("train --method none --regime intrinsic", ["method 'none'", "regime extrinsic"]),
         ("train --network.core rnn", ["'rnn'", "gru", "lstm"]),
-        ("train --network.encoder resnet", ["'resnet'", "grid", "vector"]),
+        (
+            "train --network.encoder resnet",
+            ["unknown encoder 'resnet'", "auto, grid, vector, image, atari, hard-eight, tokens, package.module:Name"],
+        ),
+        (
+            "train --network.encoder atari",
+            ["'atari' does not fit the observations of 'rooms-6' (Grid)", "grid, vector"],
+        ),
+        ("train --network.core-reads arm", ["unknown entry of network.core_reads 'arm'"]),
+        ("train --env hard-eight:drawbridge", ["'hard-eight:drawbridge' does not exist in this version yet"]),
         ("train --curiosity.horizon 33", ["curiosity.horizon 33", "runtime.sequence_length 33", "1 to 32"]),
         ("train --curiosity.horizon 0", ["curiosity.horizon is 0", "positive"]),
         ("train --optimizer.learning-rate -0.1", ["optimizer.learning_rate is -0.1", "positive"]),

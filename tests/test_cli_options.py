@@ -37,6 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_any_field_can_be_given(capsys: pytest.CaptureFixture[str], asked: list[Any]) -> None:
     words = ("--env", "rooms-3", "--seed", "7", "--steps", "1000", "--curiosity.horizon", "3", "--curiosity.no-share",
              "--curiosity.prioritize", "False", "--network.encoder-hidden", "32", "16", "--network.core", "lstm",
+             "--network.core-reads", "arm", "leg", "--network.no-normalize-vectors",
              "--agent.gamma", "0.9", "--optimizer.learning-rate", "3e-4", "--runtime.num-envs", "32",
              "--log.tensorboard", "--stop-at-success", "0.5", "--success-above", "-100.5",
              "--run-dir", "x/y", "--quiet")  # fmt: skip
@@ -48,6 +49,7 @@ def test_any_field_can_be_given(capsys: pytest.CaptureFixture[str], asked: list[
     assert config.success_above == -100.5
     assert (config.curiosity.horizon, config.curiosity.share, config.curiosity.prioritize) == (3, False, False)
     assert (config.network.encoder_hidden, config.network.core) == ((32, 16), "lstm")
+    assert (config.network.core_reads, config.network.normalize_vectors) == (("arm", "leg"), False)
     assert (config.agent.gamma, config.optimizer.learning_rate) == (0.9, 3e-4)
     assert (config.runtime.num_envs, config.log.tensorboard) == (32, True)
 

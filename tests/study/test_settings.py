@@ -21,9 +21,11 @@ def test_every_field_of_the_configuration_is_a_setting() -> None:
 
 def test_settings_change_their_fields_and_no_others() -> None:
     settings = check_settings({"agent.gamma": 0, "curiosity.prioritize": True, "network.encoder_hidden": [4, 5]})
+    settings |= check_settings({"network.core_reads": ["arm", "leg"]})
     config = apply_settings(Config(), {**settings, "stop_at_success": 0.5})
     assert (config.agent.gamma, config.curiosity.prioritize, config.network.encoder_hidden) == (0.0, True, (4, 5))
     assert isinstance(config.agent.gamma, float)
+    assert config.network.core_reads == ("arm", "leg")
     assert (config.stop_at_success, config.curiosity.horizon) == (0.5, Config().curiosity.horizon)
 
 
@@ -44,6 +46,8 @@ def test_options_are_those_of_the_command_line() -> None:
         ("curiosity.prioritize", "yes", "setting curiosity.prioritize is 'yes': it must be true or false"),
         ("agent.gamma", "high", "setting agent.gamma is 'high': it must be a number"),
         ("network.core", 3, "setting network.core is 3: it must be a text"),
+        ("network.core_reads", ["arm", 3], r"setting network.core_reads is \['arm', 3\]: it must be a list of texts"),
+        ("network.core_reads", "arm", "setting network.core_reads is 'arm': it must be a list of texts"),
         ("network.value_hidden", [1.5], r"setting network.value_hidden is \[1.5\]: it must be a list of whole numbers"),
     ],
 )

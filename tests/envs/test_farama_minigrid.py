@@ -1,0 +1,94 @@
+"""Farama's MiniGrid through Gymnasium: symbols, directions and missions are known as what they are, and it trains."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from byol_explore import training
+from byol_explore.config import Config, CuriosityConfig, RuntimeConfig
+from byol_explore.doctor.checks import diagnose
+from byol_explore.envs.farama_minigrid import symbols_of
+from byol_explore.envs.gymnasium import Gymnasium
+from byol_explore.envs.texts import tokens
+from byol_explore.evaluation.episodes import evaluate
+from byol_explore.metrics import read_metrics
+from byol_explore.spaces import ActionSpec, Grid, Tokens, Vector
+from byol_explore.types import Action
+from envs.scripted import open_batch
+from test_learning import NETWORK
+
+if not os.environ.get("BYOL_EXPLORE_CI"):
+    pytest.importorskip("minigrid", reason="the extra minigrid is not installed")
+
+DOOR_KEY = "minigrid:MiniGrid-DoorKey-8x8-v0"
+SYMBOLS = (11, 6, 4)
+
+
+def test_what_is_known_of_an_environment() -> None:
+    spec = Gymnasium(DOOR_KEY).spec
+    assert spec.observation == {"direction": Vector(4), "image": Grid(7, 7, SYMBOLS), "mission": Tokens(32, 256)}
+    assert spec.action == ActionSpec((7,))
+
+
+@pytest.mark.parametrize("env_id", [DOOR_KEY, "minigrid:MiniGrid-GoToObject-8x8-N2-v0"])
+def test_observations_are_as_specified(env_id: str) -> None:
+    rng = np.random.default_rng(0)
+    with open_batch(Gymnasium(env_id), 4) as batch:
+        timestep = batch.reset()
+        for _ in range(60):
+            observation = timestep.observation
+            assert np.all(observation["image"] < SYMBOLS)
+            assert np.all(observation["direction"].sum(axis=-1) == 1)
+            missions = [env.unwrapped.mission for env in batch._vector.envs]
+            assert observation["mission"].tolist() == [list(tokens(mission)) for mission in missions]
+            assert all(np.count_nonzero(row) > 0 for row in observation["mission"])
+            timestep = batch.step(Action(rng.integers(0, 7, (4, 1)).astype(np.int32), np.zeros((4, 0), np.float32)))
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "expected"),
+    [
+        ([], {"image": SYMBOLS}),
+        (["FullyObsWrapper"], {"image": SYMBOLS}),
+        (["ImgObsWrapper"], {"": SYMBOLS}),
+        (["RGBImgPartialObsWrapper"], {}),
+        (["RGBImgPartialObsWrapper", "ImgObsWrapper"], {}),
+        (["OneHotPartialObsWrapper"], {}),
+    ],
+)
+def test_pixels_and_one_hots_of_wrappers_are_no_symbols(wrappers: list[str], expected: dict[str, Any]) -> None:
+    import minigrid.wrappers
+
+    env = gymnasium.make(DOOR_KEY)
+    for name in wrappers:
+        env = getattr(minigrid.wrappers, name)(env)
+    assert symbols_of(env) == expected
+    env.close()
+
+
+def test_other_environments_have_no_symbols() -> None:
+    env = gymnasium.make("CartPole-v1")
+    assert symbols_of(env) == {}
+    env.close()
+
+
+@pytest.mark.usefixtures("compiles_quickly")
+def test_it_trains_and_is_evaluated_and_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "draw_curves", lambda directory: None)
+    monkeypatch.setenv("BYOL_EXPLORE_TRUST", "1")  # what the run directory names is not this package's
+    config = Config(
+        env=f"gymnasium:{DOOR_KEY}", steps=400, network=NETWORK, curiosity=CuriosityConfig(horizon=2),
+        runtime=RuntimeConfig(num_envs=4, batch_size=4, sequence_length=11, rollouts_per_dispatch=2, devices=1,
+                              deterministic=True),
+    )  # fmt: skip
+    summary = training.train(config, tmp_path / "run", quiet=True)
+    assert summary["steps"] == 400
+    row = read_metrics(summary.run_dir / "metrics.jsonl")[-1]
+    assert np.isfinite(row["loss"])
+    assert row["embedding_spread"] > 0.1
+    assert evaluate(summary.run_dir, episodes=2)
+    assert diagnose(summary.run_dir)
