@@ -96,7 +96,7 @@ class Broken(Endless):
 
 
 class Speaking(Endless):
-    observation_space = spaces.Dict({"mission": spaces.Text(8), "x": spaces.Discrete(2)})
+    observation_space = spaces.Dict({"words": spaces.Sequence(spaces.Text(8)), "x": spaces.Discrete(2)})
 
 
 class Boundless(Endless):
