@@ -15,7 +15,7 @@ from byol_explore.curiosity.base import Materials
 from byol_explore.curiosity.methods import embedding_size
 from byol_explore.envs.base import EnvSpec
 from byol_explore.learner import Batch, Learner, LearnerState, UpdateOutput
-from byol_explore.networks.assembly import Actor, Representation, View, make_actor
+from byol_explore.networks.assembly import Actor, View, make_actor
 from byol_explore.networks.choosing import make_encoder
 from byol_explore.networks.normalizing import ObservationNormalizer
 from byol_explore.spaces import ActionSpec, Grid, Image, Kind, Tokens, Vector
@@ -215,9 +215,9 @@ def call(module: Callable[..., Any], *inputs: Any) -> Any:
 
 
 @jit
-def unroll(representation: Representation, trajectory: Trajectory) -> View:
-    """Along a trajectory from the policy's stored state."""
-    return representation.unroll(trajectory, trajectory.memory.core)
+def unroll(actor: Actor, trajectory: Trajectory) -> View:
+    """What an actor's policy makes of a trajectory, from its stored state."""
+    return actor.representation.unroll(actor.normalized(trajectory), trajectory.memory.core)
 
 
 # Comparisons

@@ -84,7 +84,7 @@ def test_value_gradient_is_that_of_the_rescaled_head_on_freshly_normalised_targe
     learner, state, trajectory, _ = default()
     agent = learner.config.agent
 
-    view = state.online.actor.representation.unroll(trajectory, trajectory.memory.core)
+    view = unroll(state.online.actor, trajectory)
     valid, task, old = trajectory.valid, trajectory.task, state.statistics.popart
     uncertainty = jnp.abs(trajectory.reward)
 
@@ -185,7 +185,7 @@ def test_the_kl_is_to_the_target_policy_and_not_to_the_older_one_that_acted(own_
 def test_a_runtime_that_knows_may_take_the_stored_policy_for_the_target_policy() -> None:
     _, state, trajectory, update = default()
     saving = update_with_stored_policy()
-    view = unroll(state.acting.representation, trajectory)
+    view = unroll(state.acting, trajectory)
     stored = trajectory._replace(policy=state.acting.policy(view.belief[:-1]))
     assert_trees_close(saving(state, stored), update(state, trajectory), rtol=1e-4)
     assert saving(state, trajectory)[1].metrics["kl"] > 0.1  # to the random policy of the batch
@@ -334,7 +334,7 @@ def test_embeddings_spread_and_the_targets_distance_are_those_of_the_networks() 
     state = state._replace(curiosity=jax.tree.map(lambda x: 1.5 * x, state.curiosity))  # half of it away
     metrics = update(state, trajectory)[1].metrics
     np.testing.assert_allclose(metrics["target_distance"], 0.5, rtol=1e-5)
-    embedding = np.asarray(unroll(state.online.actor.representation, trajectory).embedding, np.float64)
+    embedding = np.asarray(unroll(state.online.actor, trajectory).embedding, np.float64)
     unit = embedding / np.linalg.norm(embedding, axis=-1, keepdims=True)
     np.testing.assert_allclose(
         metrics["embedding_spread"], unit.reshape(-1, unit.shape[-1]).var(axis=0).sum(), rtol=1e-3

@@ -117,7 +117,7 @@ def test_better_actions_become_more_likely(normalize: bool) -> None:
     learner = Learner(ppo_config(normalize_advantage=normalize), spec, 1, in_turn=True)
     state = learner.init(jax.random.key(1))
     trajectory = make_trajectory(spec, state.acting)
-    view = state.acting.representation.unroll(trajectory, trajectory.memory.core)
+    view = state.acting.representation.unroll(state.acting.normalized(trajectory), trajectory.memory.core)
     trajectory = trajectory._replace(policy=state.acting.policy(view.belief[:-1]))
     policy = trajectory.policy
     flat = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]),

@@ -26,6 +26,7 @@ from builders import (
     shaken,
     small_actor,
     small_network,
+    unroll,
 )
 from byol_explore.agent import act
 from byol_explore.envs.base import EnvSpec
@@ -41,11 +42,6 @@ run_act = jit(act)
 def unroll_world(actor: Actor, trajectory: Trajectory) -> Any:
     assert actor.world is not None
     return actor.world.unroll(actor.normalized(trajectory), trajectory.memory.world)
-
-
-@jit
-def unroll_policy(actor: Actor, trajectory: Trajectory) -> Any:
-    return actor.representation.unroll(actor.normalized(trajectory), trajectory.memory.core)
 
 
 class Case(NamedTuple):
@@ -107,7 +103,7 @@ def test_learner_recomputes_the_policy_that_acted(case: Case) -> None:
     memory = stored_memory(case)
     for start in (0, TIME - 1):
         memory, trajectory = play(case, memory, stream, start, jax.random.key(0))
-        view = unroll_policy(case.actor, trajectory)
+        view = unroll(case.actor, trajectory)
         recomputed = jax.tree.map(lambda x: x[:-1], at(call(case.actor.policy, view.belief)))
         assert_trees_close(recomputed, trajectory.policy, rtol=1e-4, atol=1e-5)
         assert_trees_close(at(view.state, TIME - 2), memory.core, rtol=1e-4, atol=1e-5)
@@ -118,7 +114,7 @@ def test_learner_recomputes_the_policy_that_acted(case: Case) -> None:
 
 def test_unroll_equals_perceiving_step_by_step(case: Case) -> None:
     trajectory = make_trajectory(case.spec, case.actor)
-    view = unroll_policy(case.actor, trajectory)
+    view = unroll(case.actor, trajectory)
     memory = trajectory.memory
     for t in range(TIME):
         reward = memory.reward if t == 0 else trajectory.reward[t - 1]
@@ -135,7 +131,7 @@ def test_embeddings_are_those_of_single_frames() -> None:
     spec = make_spec()
     actor = small_actor(spec)
     trajectory = make_trajectory(spec, actor)
-    embedding = np.asarray(unroll_policy(actor, trajectory).embedding)
+    embedding = np.asarray(unroll(actor, trajectory).embedding)
     assert embedding.shape == (TIME, BATCH, 8)
     for t in range(TIME):
         alone = call(actor.representation.encoder, at(trajectory.observation, t))
@@ -144,8 +140,8 @@ def test_embeddings_are_those_of_single_frames() -> None:
 
 def test_permuted_environments_give_permuted_views(case: Case) -> None:
     trajectory, order = make_trajectory(case.spec, case.actor), [2, 0, 1]
-    view = at(unroll_policy(case.actor, trajectory))
-    permuted = unroll_policy(case.actor, permute_environments(trajectory, order))
+    view = at(unroll(case.actor, trajectory))
+    permuted = unroll(case.actor, permute_environments(trajectory, order))
     assert_trees_close(permuted, jax.tree.map(lambda x: x[:, order], view))
     assert np.abs(view.belief[:, order] - view.belief).max() > 1e-2
 
@@ -155,8 +151,8 @@ def test_an_observation_reaches_its_own_environment_and_nothing_earlier(case: Ca
     trajectory = make_trajectory(case.spec, case.actor)
     where = np.zeros((TIME, BATCH), bool)
     where[2, 0] = True
-    view = at(unroll_policy(case.actor, trajectory))
-    other = at(unroll_policy(case.actor, replace_observations(case.spec, trajectory, where)))
+    view = at(unroll(case.actor, trajectory))
+    other = at(unroll(case.actor, replace_observations(case.spec, trajectory, where)))
     moved = np.any(np.abs(other.embedding - view.embedding) > 1e-7, axis=-1)
     np.testing.assert_array_equal(moved, where)
     moved = np.any(np.abs(other.belief - view.belief) > 1e-7, axis=-1)
@@ -170,8 +166,8 @@ def test_the_action_before_a_first_observation_has_no_influence(case: Case) -> N
     other = make_trajectory(case.spec, case.actor, seed=7).action
     mixed = jax.tree.map(lambda a, b: np.where(dummy[..., None], b, a), trajectory.action, other)
     assert any(np.any(np.asarray(a) != b) for a, b in zip(trajectory.action, mixed, strict=True))
-    view = unroll_policy(case.actor, trajectory)
-    assert_trees_close(unroll_policy(case.actor, trajectory._replace(action=mixed)), view, rtol=0, atol=0)
+    view = unroll(case.actor, trajectory)
+    assert_trees_close(unroll(case.actor, trajectory._replace(action=mixed)), view, rtol=0, atol=0)
 
 
 def test_only_an_actor_with_its_own_world_has_one() -> None:
@@ -220,9 +216,9 @@ def test_what_only_the_core_reads_is_not_in_the_embedding() -> None:
     spec, network = make_spec("hard-eight", "hybrid"), network_of("hard-eight")
     actor = small_actor(spec, network=network)
     trajectory = make_trajectory(spec, actor)
-    view = unroll_policy(actor, trajectory)
+    view = unroll(actor, trajectory)
     for name in network.core_reads:
         observation = {**trajectory.observation, name: (trajectory.observation[name] + 1) % 3}
-        other = unroll_policy(actor, trajectory._replace(observation=observation))
+        other = unroll(actor, trajectory._replace(observation=observation))
         np.testing.assert_array_equal(other.embedding, view.embedding)
         assert np.abs(np.asarray(other.belief) - view.belief).max() > 1e-4, name

@@ -81,7 +81,7 @@ def test_stored_policies_are_what_the_target_network_says_of_the_trajectory() ->
     actor_state, second, _ = roll(state.learner.acting, actor_state)
     assert bool(jnp.any(second.is_first[1:])), "no boundary inside"
     for trajectory in (first, second):
-        view = unroll(state.learner.acting.representation, trajectory)
+        view = unroll(state.learner.acting, trajectory)
         policy = state.learner.acting.policy(view.belief[:-1])
         assert_trees_close(policy, trajectory.policy, rtol=1e-4)
     np.testing.assert_array_equal(first.observation[-1], second.observation[0])

@@ -111,12 +111,12 @@ def test_memory_is_what_the_agent_knew_before_the_first_observation(played: Play
         before, memory = one.trajectory, two.trajectory.memory
         np.testing.assert_array_equal(memory.action.discrete, before.action.discrete[-1])
         np.testing.assert_array_equal(memory.reward, before.reward[-1])
-        view = unroll(actor().representation, before)
+        view = unroll(actor(), before)
         assert_trees_close(memory.core, np.asarray(view.state[-2]), rtol=1e-4)
 
 
 def assert_policies_are_reproduced(networks: Actor, trajectory: Trajectory) -> None:
-    view = unroll(networks.representation, trajectory)
+    view = unroll(networks, trajectory)
     assert_trees_close(call(networks.policy, view.belief[:-1]), trajectory.policy, rtol=1e-4)
     if networks.world is not None:
         assert jax.tree.leaves(trajectory.memory.world)[0].shape[0] == ENVS

@@ -205,7 +205,7 @@ def test_the_stored_policy_is_taken_for_the_target_policy_only_in_lock_step(
     known, update = [], runtime._update
 
     def watched(state: LearnerState, batch: Batch) -> Any:
-        view = unroll(state.acting.representation, batch.trajectory)
+        view = unroll(state.acting, batch.trajectory)
         policy = call(state.acting.policy, view.belief[:-1])
         known.append(np.allclose(policy.logits[0], batch.trajectory.policy.logits[0], rtol=1e-5, atol=1e-6))
         return update(state, batch)
