@@ -22,7 +22,9 @@ import byol_explore
 from byol_explore.agent import act
 from byol_explore.compilation import enable_compilation_cache
 from byol_explore.config import Config
+from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.envs.host import HostEnvironment
+from byol_explore.envs.settings import fill, read_words
 from byol_explore.learner import Batch, Learner
 from byol_explore.networks import cpu
 from byol_explore.runtime.host_actor import HostActor
@@ -64,11 +66,11 @@ def count(config: Config, envs: list[HostEnvironment]) -> dict[str, float]:
         batch: Any = Trajectory(observation, is_first, *transitions, task=task, memory=memory)  # pyright: ignore
         step_flops = count_flops(learner.update, state, Batch(batch))
         act_flops = count_flops(act, state.acting, memory, timestep, key)
-    frames = config.steps_per_rollout
+    frames, games = config.steps_per_rollout, fill(AtariSettings, read_words(config.env_settings))
     return {
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(state.online)),
         "agent_steps_per_learner_step": frames,
-        "game_frames_per_learner_step": frames * config.atari.action_repeat,
+        "game_frames_per_learner_step": frames * games.action_repeat,
         "learner_tflops_per_learner_step": step_flops / 1e12,
         "learner_mflops_per_agent_step": step_flops / frames / 1e6,
         "acting_mflops_per_agent_step": act_flops / size / 1e6,
@@ -102,7 +104,7 @@ def measure(arguments: Arguments) -> dict[str, float]:
     config = byol_explore.make_config(arguments.preset)
     runtime_config = dataclasses.replace(config.runtime, num_envs=config.runtime.batch_size, actors=1)
     config = resolve_devices(dataclasses.replace(config, runtime=runtime_config).validate())
-    envs = byol_explore.make_envs(config.env_ids, config.atari)
+    envs = byol_explore.make_envs(config.env_ids, config.env_settings)
     figures = count(config, envs)
     return figures if arguments.steps == 0 else {**figures, **run(config, envs, arguments.steps)}
 

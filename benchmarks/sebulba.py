@@ -119,7 +119,7 @@ def measure(arguments: Arguments) -> dict[str, float]:
     enable_compilation_cache()
     config = byol_explore.make_config(arguments.preset).validate()
     config = resolve_devices(dataclasses.replace(config, log=dataclasses.replace(config.log, evaluate_every=0)))
-    envs = byol_explore.make_envs(config.env_ids, config.atari)
+    envs = byol_explore.make_envs(config.env_ids, config.env_settings)
     runtime = make_runtime(config, envs)
     assert isinstance(runtime, Sebulba)
     print(f"training for {arguments.seconds:.0f} s", flush=True)

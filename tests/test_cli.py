@@ -67,7 +67,7 @@ def test_evaluating_prints_a_table(
     result = {"success_rate": interval, "return": interval, "length_mean": 12.0}
     report = {"run": "r", "checkpoint_steps": 1234, "damaged_checkpoints": ["step_7 (torn)"], "episodes": 9,
               "tasks": {"maze": {"greedy": result, "sampled": result}},
-              "atari": {"noops": 5, "sticky": 0.25, "max_frames": 4000}}  # fmt: skip
+              "rules": {"noops": 5, "sticky": 0.25, "max_frames": 4000}}  # fmt: skip
     calls = []
     monkeypatch.setattr(
         "byol_explore.evaluation.episodes.evaluate", lambda *words, **options: calls.append((words, options)) or report
@@ -81,7 +81,7 @@ def test_evaluating_prints_a_table(
     assert (words, options) == ((directory,), expected | {"rules": "training"})
     assert err == "skipped a damaged checkpoint: step_7 (torn)\n"
     assert "r after 1,234 steps, 9 episodes" in out
-    assert " ".join(out.split()).endswith("up to 5 no-ops, sticky actions 0.25, at most 4,000 frames")
+    assert " ".join(out.split()).endswith("rules: noops 5, sticky 0.25, max_frames 4,000")
     for word in ("maze", "greedy", "sampled", "0.500 [0.250, 0.750]", "12.0"):
         assert word in out
     assert ESCAPE not in out

@@ -22,13 +22,16 @@ from byol_explore.config import (
     to_dict,
 )
 from byol_explore.curiosity.methods import prioritizes
-from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.errors import UserError
 from byol_explore.presets import ABLATIONS, PRESETS, checked, make_config
 
 
 def changed(**changes: Any) -> Config:
     return dataclasses.replace(Config(), **changes)
+
+
+def game(**settings: Any) -> Config:
+    return changed(env="atari:alien", env_settings=settings)
 
 
 # To a file and back
@@ -40,7 +43,9 @@ def changed(**changes: Any) -> Config:
         Config(),
         small_config("rnd", core="lstm", prioritize=True, share=False, embedding_size=7),
         changed(network=NetworkConfig(policy_hidden=()), env="rooms-3,rooms-4", stop_at_success=0.5, seed=9),
-        changed(atari=AtariSettings(stack=4, sticky=0.25, life_loss=True), runtime=RuntimeConfig(deterministic=True)),
+        changed(
+            env="atari:alien", env_settings=("stack=4", "life_loss=true"), runtime=RuntimeConfig(deterministic=True)
+        ),
         *(preset.config for preset in (PRESETS.get(name) for name in PRESETS.names())),
     ],
 )
@@ -155,11 +160,11 @@ def test_runs_are_named_after_what_they_are(changes: dict[str, Any], expected: s
         (changed(runtime=RuntimeConfig(num_envs=32, actors=4)), ["actors 4", "batches of 16", "multiple of 64"]),
         (changed(log=LogConfig(evaluate_every=-1)), ["log.evaluate_every is -1", "negative"]),
         (changed(log=LogConfig(evaluate_episodes=0)), ["log.evaluate_episodes is 0", "positive"]),
-        (changed(atari=AtariSettings(action_repeat=0)), ["atari.action_repeat is 0", "positive"]),
-        (changed(atari=AtariSettings(stack=0)), ["atari.stack is 0", "positive"]),
-        (changed(atari=AtariSettings(max_frames=0)), ["atari.max_frames is 0", "positive"]),
-        (changed(atari=AtariSettings(noops=-1)), ["atari.noops is -1", "negative"]),
-        (changed(atari=AtariSettings(sticky=1.25)), ["atari.sticky is 1.25", "between 0 and 1"]),
+        (game(action_repeat=0), ["env_settings.action_repeat is 0", "positive"]),
+        (game(stack=0), ["env_settings.stack is 0", "positive"]),
+        (game(max_frames=0), ["env_settings.max_frames is 0", "positive"]),
+        (game(noops=-1), ["env_settings.noops is -1", "negative"]),
+        (game(sticky=1.25), ["env_settings.sticky is 1.25", "between 0 and 1"]),
     ],
 )
 def test_wrong_values_are_named_with_what_is_right(config: Config, parts: list[str]) -> None:
@@ -183,7 +188,7 @@ def test_wrong_values_are_named_with_what_is_right(config: Config, parts: list[s
         changed(env="rooms-3,rooms-4"),
         changed(runtime=RuntimeConfig(num_envs=64, batch_size=16, actors=4)),
         changed(log=LogConfig(evaluate_every=0, evaluate_episodes=1)),
-        changed(atari=AtariSettings(noops=0, sticky=1.0, action_repeat=1, stack=1, max_frames=1)),
+        game(noops=0, sticky=1.0, action_repeat=1, stack=1, max_frames=1),
     ],
 )
 def test_values_at_the_edge_are_fine(config: Config) -> None:

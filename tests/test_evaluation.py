@@ -13,7 +13,6 @@ from PIL import Image
 from builders import leaves_with_names
 from byol_explore.checkpoint import Checkpoints, Restored
 from byol_explore.config import Config
-from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.envs.registry import make_env
 from byol_explore.errors import UserError
 from byol_explore.evaluation import episodes as evaluation
@@ -152,12 +151,12 @@ def directory(tmp_path_factory: pytest.TempPathFactory, config: Config) -> Path:
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Actor, int, bool, Any]]:
+def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Actor, int, bool, Any, Any]]:
     """What was played, instead of playing; of four episodes three succeed when greedy, one when sampled."""
     calls = []
 
     def pretend(actor: Actor, env: Any, episodes: int, key: Any, *, greedy: bool, progress: Any) -> Results:
-        calls.append((actor, episodes, greedy, jax.random.key_data(key).tolist()))
+        calls.append((actor, episodes, greedy, jax.random.key_data(key).tolist(), env))
         wins = 3 if greedy else 1
         returns = np.where(np.arange(4) < wins, 1.0, -1.0)
         return Results(returns, np.asarray([6, 6, 3, 3]), np.full(4, UNSAID))
@@ -185,7 +184,7 @@ def test_checkpoints_have_names(
 def test_a_report_has_both_ways_of_acting_with_intervals(directory: Path, played: list[Any]) -> None:
     report = evaluate(directory, episodes=4, seed=5)
     assert (report["run"], report["episodes"], report["damaged_checkpoints"]) == (str(directory), 4, [])
-    assert "atari" not in report
+    assert "rules" not in report
     result = report["tasks"]["probe:memory"]
     assert set(result) == {"greedy", "sampled"}
     assert result["greedy"]["success_rate"] == rate_interval(np.arange(4) < 3)._asdict()
@@ -193,7 +192,7 @@ def test_a_report_has_both_ways_of_acting_with_intervals(directory: Path, played
     assert result["greedy"]["return"]["mean"] == 0.5
     assert result["greedy"]["return"]["low"] < 0.5 < result["greedy"]["return"]["high"]
     assert result["greedy"]["length_mean"] == 4.5
-    assert [(episodes, greedy) for _, episodes, greedy, _ in played] == [(4, True), (4, False)]
+    assert [(episodes, greedy) for _, episodes, greedy, *_ in played] == [(4, True), (4, False)]
     evaluate(directory, episodes=4, seed=6)
     assert played[0][3] != played[2][3], "another seed plays other episodes"
 
@@ -202,7 +201,7 @@ def test_two_hundred_episodes_inside_jit_ten_outside(
     directory: Path, played: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert evaluate(directory)["episodes"] == 200
-    monkeypatch.setattr(evaluation, "make_envs", lambda names, atari: [Scripted()])
+    monkeypatch.setattr(evaluation, "make_envs", lambda names, settings: [Scripted()])
     monkeypatch.setattr(evaluation, "_restore", lambda *_: Restored(None, {"step": 10}, []))
     assert evaluate(directory)["episodes"] == 10
     assert [episodes for _, episodes, *_ in played] == [200, 200, 10, 10]
@@ -212,7 +211,7 @@ def test_scores_of_humans_and_progress_are_told(directory: Path, monkeypatch: py
     """Environments outside jit, really played: always action 1, in episodes of 1, 2, 3 and 1 steps."""
     env, heard = Scripted(scores=(1.0, 2.0)), []
     actor = indifferent(env, 0.0, 50.0)
-    monkeypatch.setattr(evaluation, "make_envs", lambda names, atari: [env])
+    monkeypatch.setattr(evaluation, "make_envs", lambda names, settings: [env])
     monkeypatch.setattr(evaluation, "_restore", lambda *_: Restored(actor, {"step": 10}, []))
     report = evaluate(directory, episodes=4, progress=lambda what, count: heard.append((what, count)))
     for mode in ("greedy", "sampled"):
@@ -234,18 +233,17 @@ def test_scores_of_humans_and_progress_are_told(directory: Path, monkeypatch: py
 def test_games_are_played_by_the_papers_rules_or_as_asked(
     tmp_path: Path, played: list[Any], monkeypatch: pytest.MonkeyPatch, own: str, rules: str | None, expected: Any
 ) -> None:
-    atari = AtariSettings(noops=7, sticky=0.25, max_frames=400, life_loss=True, evaluation=own)
-    write_config(tmp_path, dataclasses.replace(make_config("atari-small"), atari=atari))
-    settings: list[AtariSettings] = []
-    monkeypatch.setattr(evaluation, "make_envs", lambda names, atari: settings.append(atari) or [Scripted()])
+    atari = {"noops": 7, "sticky": 0.25, "max_frames": 400, "life_loss": True, "evaluation": own}
+    write_config(tmp_path, dataclasses.replace(make_config("atari-small"), env_settings=atari))
     monkeypatch.setattr(evaluation, "_restore", lambda *_: Restored(None, {"step": 10}, []))
     report = evaluate(tmp_path, rules=rules)
-    assert tuple(report["atari"].values()) == expected
-    assert [(one.noops, one.sticky, one.max_frames, one.life_loss) for one in settings] == [(*expected, False)]
+    assert tuple(report["rules"].values()) == expected
+    games = [env.settings for *_, env in played]
+    assert {(one.noops, one.sticky, one.max_frames, one.life_loss) for one in games} == {(*expected, False)}
 
 
 def test_rules_that_do_not_exist_or_are_of_no_use_are_refused(directory: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="rules 'paper' are of Atari games, and probe:memory is none"):
+    with pytest.raises(UserError, match="rules 'paper': probe:memory has no rules to choose from"):
         evaluate(directory, rules="paper")
     write_config(tmp_path, make_config("atari-small"))
     with pytest.raises(UserError, match="unknown rules 'mine'; choose from: paper, training"):

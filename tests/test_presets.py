@@ -9,6 +9,7 @@ from byol_explore.commands.train import parse_train
 from byol_explore.config import Config, RuntimeConfig, VMPOConfig
 from byol_explore.curiosity.methods import prioritizes
 from byol_explore.envs.atari_settings import AtariSettings
+from byol_explore.envs.settings import fill, read_words
 from byol_explore.networks.cores import CORES
 from byol_explore.presets import PRESETS, make_config
 from byol_explore.registries import ENCODERS
@@ -56,11 +57,12 @@ def test_the_learner_of_the_papers_atari_agent(atari: Config) -> None:
 
 def test_the_games_of_the_papers_atari_agent(atari: Config) -> None:
     """As the kind of agents do that it follows: nothing clipped, no life counted, no sticky action; half an hour."""
-    assert atari.atari == AtariSettings(
+    games = fill(AtariSettings, read_words(atari.env_settings))
+    assert games == AtariSettings(
         action_repeat=4, stack=1, sticky=0.0, full_action_set=True, noops=30, max_frames=108_000, clip_rewards=False,
         life_loss=False,
     )  # fmt: skip
-    assert atari.steps * atari.atari.action_repeat == 1_000_000_000
+    assert atari.steps * games.action_repeat == 1_000_000_000
     assert atari.log.evaluate_every > 0
     assert atari.log.evaluate_episodes == 10
 
@@ -111,7 +113,7 @@ def test_the_small_agent_is_small(atari: Config) -> None:
     """Everything about the games is as in the paper; only sizes and speeds of learning are not."""
     small = make_config("atari-small")
     assert small.network.encoder == "image"
-    assert (small.env, small.atari) == (atari.env, atari.atari)
+    assert (small.env, small.env_settings) == (atari.env, atari.env_settings)
     assert small.runtime.num_envs < atari.runtime.num_envs
     assert small.network.embedding_size < atari.network.embedding_size
     assert small.network.belief_size < atari.network.belief_size

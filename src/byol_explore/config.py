@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from byol_explore.envs.atari_settings import AtariSettings
+from byol_explore.envs.families import check_words
+from byol_explore.envs.settings import to_words
 from byol_explore.errors import UserError, unknown
 from byol_explore.registries import ALGORITHMS, ENCODERS, METHODS
 from byol_explore.rules import AtLeastTwo, BelowOne, Finite, Fraction, NotNegative, OneOf, Positive, Share, Sizes, check
@@ -213,6 +214,9 @@ class Config:
     """Named settings to start from; `byol-explore presets` lists them."""
     env: str = "rooms-6"
     """Environment, or several with commas for one agent that learns them all; `byol-explore envs` lists them."""
+    env_settings: tuple[str, ...] = ()
+    """Settings of the environment as words, such as sticky=0.25 life_loss=true; `byol-explore envs --settings` lists
+    them. In Python and in a study's file a table will do, {"sticky": 0.25}."""
     method: str = "byol-explore"
     """Curiosity: byol-explore, rnd, icm, none (pure RL), or your own by import path (package.module:Name)."""
     algorithm: str = "v-mpo"
@@ -241,7 +245,9 @@ class Config:
     """An episode with a return above this is a success, in every task. None leaves it to the environment: its own word
     (info is_success or success), else its threshold (Gymnasium's registered one, a human's score), if it has one."""
     log: LogConfig = field(default_factory=LogConfig)
-    atari: AtariSettings = field(default_factory=AtariSettings)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "env_settings", to_words(self.env_settings))
 
     @property
     def env_ids(self) -> list[str]:
@@ -301,6 +307,7 @@ class Config:
         tasks = len(self.env_ids)
         if len(set(self.env_ids)) < tasks:
             raise UserError(f"env {self.env!r} names a task twice: every task is given once")
+        check_words(self.env_ids, self.env_settings)
         if runtime.batch_size % tasks:
             raise UserError(
                 f"{tasks} tasks cannot share a batch of {runtime.batch_size} evenly: "

@@ -62,7 +62,7 @@ def load_agent(run_dir: Path | str, *, checkpoint: str = "last", seed: int = 0) 
     """The agent of a run; `checkpoint` is last, best or the step of one, `seed` that of sampled actions."""
     directory = Path(run_dir)
     config = load_config(directory)
-    envs = make_envs(config.env_ids, config.atari.for_evaluation())
+    envs = make_envs(config.env_ids, config.env_settings)
     restored = restore_actor(config, envs[0].spec, len(envs), Checkpoints(directory / "checkpoints"), checkpoint)
     return Agent(restored.state, envs[0].spec, envs[0], seed=seed)
 

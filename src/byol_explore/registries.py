@@ -41,4 +41,4 @@ ENCODERS: "Registry[type[ObservationEncoder]]" = Registry(
     },
 )
 
-ENVIRONMENTS: "Registry[Callable[[], AnyEnvironment]]" = Registry("environment", {})  # beside the families of envs/
+ENVIRONMENTS: "Registry[Callable[..., AnyEnvironment]]" = Registry("environment", {})  # beside the families of envs/

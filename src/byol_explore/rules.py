@@ -44,7 +44,7 @@ Finite = Annotated[Number, Rule("it must be finite", lambda _: True)]
 
 def check(settings: Any, prefix: str = "") -> None:
     """A UserError that names the first field whose value has the wrong type or breaks its rule."""
-    for name, (kinds, marks) in _fields(type(settings)).items():
+    for name, (kinds, marks) in fields_of(type(settings)).items():
         value, path = getattr(settings, name), prefix + name
         if dataclasses.is_dataclass(value):
             check(value, path + ".")
@@ -81,7 +81,7 @@ _WORDS: dict[Any, str] = {
 
 
 @cache
-def _fields(kind: type) -> dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]]:
+def fields_of(kind: type) -> dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]]:
     """Types and marks of each field of a dataclass; a TypeError if a number has no rule."""
     hints = get_type_hints(kind, include_extras=True)
     fields = {}

@@ -17,7 +17,6 @@ from byol_explore.config import Config, default_run_dir
 from byol_explore.console import Display, make_display
 from byol_explore.curiosity.vitals import Payments, error_growth
 from byol_explore.devices import choose_actor_devices, choose_devices
-from byol_explore.envs.atari_settings import AtariSettings, available_cores
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.envs.registry import make_envs
 from byol_explore.episode_window import EpisodeWindow
@@ -25,6 +24,7 @@ from byol_explore.errors import DivergenceError, UserError
 from byol_explore.evaluation.coverage import Coverage
 from byol_explore.evaluation.maps import CuriosityMaps
 from byol_explore.evaluation.periodic import Evaluations
+from byol_explore.evaluation.rules import evaluation_envs
 from byol_explore.interrupts import Interrupts
 from byol_explore.learner import LearnerState
 from byol_explore.locking import DirectoryLock
@@ -66,7 +66,7 @@ def train(
     dispatch, may add to the log and to checkpoints, and may end the run.
     """
     config = resolve_devices(checked(config))
-    envs = make_envs(config.env_ids, atari_settings(config))
+    envs = training_envs(config)
     directory = Path(run_dir) if run_dir is not None else default_run_dir(config)
     check_run_dir(directory, config, resume=resume)
     check_extras(config)
@@ -95,16 +95,9 @@ def make_runtime(config: Config, envs: Sequence[AnyEnvironment]) -> Runtime:
     return Anakin(config, envs, choose_devices(config))  # pyright: ignore[reportArgumentType]
 
 
-def evaluation_envs(config: Config, envs: Sequence[AnyEnvironment]) -> Sequence[AnyEnvironment]:
-    """The same tasks with the scores that others report."""
-    settings = config.atari.for_evaluation()
-    return envs if settings == config.atari else make_envs(config.env_ids, settings)
-
-
-def atari_settings(config: Config) -> AtariSettings:
-    """With the cores shared among the actors."""
-    workers = config.atari.workers or max(1, available_cores() // config.runtime.actors)
-    return dataclasses.replace(config.atari, workers=workers)
+def training_envs(config: Config) -> Sequence[AnyEnvironment]:
+    """The tasks of a run, as its actors play them."""
+    return make_envs(config.env_ids, config.env_settings, actors=config.runtime.actors)
 
 
 def make_window(config: Config, envs: Sequence[AnyEnvironment]) -> EpisodeWindow:
@@ -121,7 +114,7 @@ def make_trackers(config: Config, envs: Sequence[AnyEnvironment], window: Episod
         trackers.append(Coverage(envs[0].spec))
     if config.env == "atari:montezuma_revenge":
         trackers.append(PyramidPicture())
-    return [*trackers, Evaluations(config, evaluation_envs(config, envs))]
+    return [*trackers, Evaluations(config, evaluation_envs(envs))]
 
 
 def take_networks(learner: LearnerState, run_dir: Path) -> LearnerState:

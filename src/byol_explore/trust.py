@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from byol_explore.config import Config
+from byol_explore.envs.families import outside_words
 from byol_explore.errors import UserError
 from byol_explore.registry import is_import_path
 
@@ -25,7 +26,8 @@ def trust() -> None:
 def outside_code(config: Config) -> list[str]:
     """All that a configuration names outside this package, in its own words."""
     names = [config.method, config.algorithm, config.preset, config.network.encoder, *config.env_ids]
-    return [name for name in dict.fromkeys(names) if is_outside(name)]
+    named = [name for name in dict.fromkeys(names) if is_outside(name)]
+    return named + outside_words(config.env_ids, config.env_settings)
 
 
 def is_outside(name: str) -> bool:

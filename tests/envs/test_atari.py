@@ -216,11 +216,11 @@ def test_every_game_plays(game: str) -> None:
 
 
 def test_settings_reach_the_games() -> None:
-    envs = make_envs(["atari:freeway"], AtariSettings(full_action_set=False, stack=2, max_frames=10))
+    envs = make_envs(["atari:freeway"], ["full_action_set=false", "stack=2", "max_frames=10"])
     spec = envs[0].spec
     assert (spec.observation.shape, spec.action.discrete, spec.max_steps) == ((84, 84, 2), (3,), 3)
     with pytest.raises(UserError, match="cannot be learned by one agent: their observations or actions differ"):
-        make_envs(["atari:freeway", "atari:qbert"], AtariSettings(full_action_set=False))
+        make_envs(["atari:freeway", "atari:qbert"], {"full_action_set": False})
     with pytest.raises(UserError, match="inside and outside jit cannot be learned by one agent"):
         make_envs(["atari:freeway", "rooms-2"])
 

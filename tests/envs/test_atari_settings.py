@@ -9,8 +9,8 @@ from byol_explore.envs.atari import Atari
 from byol_explore.envs.atari_emulator import Answer, action_count
 from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.errors import UserError
+from byol_explore.evaluation.rules import evaluation_envs
 from byol_explore.presets import make_config
-from byol_explore.training import evaluation_envs
 from envs.games import LEFT, LIVES, NOOP, RIGHT, X, emulator, memories, random_actions
 
 OWN = AtariSettings(
@@ -35,17 +35,21 @@ def test_evaluation_can_keep_the_rules_of_training() -> None:
 
 
 def test_while_training_the_papers_rules_are_played_unless_asked_otherwise() -> None:
-    config = dataclasses.replace(make_config("atari-small"), atari=OWN)
-    [env] = evaluation_envs(config, [])
+    [env] = evaluation_envs([Atari("freeway", OWN)])
     assert isinstance(env, Atari)
     assert env.settings == OWN.for_evaluation()
-    assert env.spec.max_steps == 36_000
-    asked = dataclasses.replace(config, atari=dataclasses.replace(OWN, evaluation="training"))
-    [env] = evaluation_envs(asked, [])
-    assert isinstance(env, Atari)
-    assert (env.settings.noops, env.settings.sticky, env.spec.max_steps) == (5, 0.25, 300)
-    with pytest.raises(UserError, match=r"unknown atari\.evaluation 'mine'; choose from: paper, training"):
-        dataclasses.replace(config, atari=AtariSettings(evaluation="mine")).validate()
+    assert (env.spec.max_steps, env.rules) == (36_000, {"noops": 30, "sticky": 0.0, "max_frames": 108_000})
+    for asked in (
+        evaluation_envs([Atari("freeway", dataclasses.replace(OWN, evaluation="training"))]),
+        evaluation_envs([Atari("freeway", OWN)], "training"),
+    ):
+        [env] = asked
+        assert isinstance(env, Atari)
+        assert (env.settings.noops, env.settings.sticky, env.spec.max_steps) == (5, 0.25, 300)
+        assert not env.settings.life_loss
+    config = dataclasses.replace(make_config("atari-small"), env_settings=("evaluation=mine",))
+    with pytest.raises(UserError, match=r"unknown env_settings\.evaluation 'mine'; choose from: paper, training"):
+        config.validate()
 
 
 def test_with_sticky_actions_for_certain_no_action_counts() -> None:

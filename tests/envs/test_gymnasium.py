@@ -11,6 +11,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import SyncVectorEnv
 
 from byol_explore.envs.gymnasium import Gymnasium, told_success
+from byol_explore.envs.gymnasium_settings import GymnasiumSettings
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.spaces import ActionSpec, Image, Kind, Vector
 from byol_explore.types import UNSAID, Action, TimeStep
@@ -179,7 +180,7 @@ def test_a_reset_in_the_middle_begins_other_episodes() -> None:
 
 
 def test_the_environments_own_vectorisation_marks_the_same_boundaries() -> None:
-    env = Gymnasium("CartPole-v1", vectorization="vector_entry_point")
+    env = Gymnasium("CartPole-v1", GymnasiumSettings(vectorization="vector_entry_point"))
     with open_batch(env, 4) as batch:
         assert isinstance(batch._vector, CartPoleVectorEnv)
     stream = play(env, 4, seed=0, steps=80)
@@ -193,7 +194,7 @@ def test_the_environments_own_vectorisation_marks_the_same_boundaries() -> None:
 
 
 def test_another_kind_of_reset_falls_back_to_one_after_the_other() -> None:
-    env = Gymnasium("scripted/SameStep-v0", vectorization="vector_entry_point")
+    env = Gymnasium("scripted/SameStep-v0", GymnasiumSettings(vectorization="vector_entry_point"))
     with open_batch(env, 2) as batch:
         assert isinstance(batch._vector, SyncVectorEnv)
         assert SameStep.closed_count == 2  # one for the spec, one for the batch
@@ -298,4 +299,6 @@ def test_environments_differ_also_between_seeds_next_to_each_other() -> None:
 
 def test_processes_play_the_same_episodes() -> None:
     together = play(Gymnasium("Pendulum-v1"), 2, seed=3, steps=205)
-    assert same(together, play(Gymnasium("Pendulum-v1", vectorization="async"), 2, seed=3, steps=205))
+    assert same(
+        together, play(Gymnasium("Pendulum-v1", GymnasiumSettings(vectorization="async")), 2, seed=3, steps=205)
+    )

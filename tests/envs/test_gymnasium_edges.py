@@ -85,8 +85,8 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unknown_vectorisation_is_named() -> None:
-    with pytest.raises(UserError, match=r"'magic'.*sync, async, vector_entry_point"):
-        Gymnasium("CartPole-v1", vectorization="magic")
+    with pytest.raises(UserError, match=r"unknown env_settings.vectorization 'magic'; .*sync, async, vector"):
+        make_env("gymnasium:CartPole-v1", {"vectorization": "magic"})
 
 
 def test_the_registry_knows_the_family() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from byol_explore.envs.atari_settings import AtariSettings
 from byol_explore.errors import UserError
 from byol_explore.evaluation import films
 from byol_explore.evaluation.films import STEPS, Film, film_run, one_episode
@@ -56,7 +55,7 @@ def test_an_episode_before_and_after_training(directory: Path) -> None:
 
 def test_the_agent_before_is_made_in_the_games_as_they_were_trained(tmp_path: Path) -> None:
     """Filmed by the rules of evaluation: its encoders were begun on what training shows."""
-    config = dataclasses.replace(make_config("atari-small"), atari=AtariSettings(sticky=0.25))
+    config = dataclasses.replace(make_config("atari-small"), env_settings=("sticky=0.25",))
     write_config(tmp_path, config)
     (tmp_path / "checkpoints" / "step_000000000010").mkdir(parents=True)
 

@@ -22,7 +22,7 @@ from byol_explore.types import PyTree
 pytestmark = pytest.mark.usefixtures("compiles_quickly")
 
 GAME = Atari("freeway", workers=1)
-ENVS: Any = make_envs(["corridor-2"], make_config("grid").atari)
+ENVS: Any = make_envs(["corridor-2"])
 
 
 def tiny(method: str, ablation: str, *, center: bool) -> Config:
@@ -114,7 +114,7 @@ def test_a_state_that_is_restored_looks_at_nothing(where: tuple[Any, PyTree], mo
 
 def test_several_tasks_are_looked_at_alike() -> None:
     names = ["corridor-2", "corridor-3", "rooms-2"]
-    envs: Any = make_envs(names, make_config("grid").atari)
+    envs: Any = make_envs(names)
     seen = look_inside(envs, 0)
     assert seen.shape[0] % len(names) == 0
     again = look_inside(envs, 0)

@@ -12,6 +12,7 @@ from byol_explore.presets import make_config
 from byol_explore.run_directory import load_config
 from byol_explore.study.file import parse_study, read_study
 from byol_explore.study.plan import PlannedRun, check_tasks, folder_name, plan_runs, shell_line
+from byol_explore.trust import VARIABLE
 from study.helpers import study_of, study_with, write_json
 
 PLACE = Path("place")
@@ -75,6 +76,33 @@ def test_the_command_line_understands_a_run_as_planned() -> None:
     runs = plan_runs(study)
     assert [asked_for(run) for run in runs] == [run.config for run in runs]
     assert [run.name for run in runs] == ["rooms-4/rnd-intrinsic-seed3", "rooms-4/byol-explore-horizon-1-seed3"]
+
+
+def test_environments_have_settings_in_a_study_too() -> None:
+    study = parse_study(
+        "name = 'x'\npreset = 'atari-small'\ntasks = ['atari:freeway']\nseeds = [3]\n"
+        "settings.env_settings = { noops = 5, sticky = 0.5 }\n[[variants]]\n"
+        "settings = { env_settings = ['sticky=0.25'] }\n[[variants]]\nname = 'plain'",
+        "x.toml",
+    )
+    runs = plan_runs(study)
+    assert [run.config.env_settings for run in runs] == [("noops=5", "sticky=0.25"), ("noops=5", "sticky=0.5")]
+    assert [asked_for(run) for run in runs] == [run.config for run in runs]
+    check_tasks(study, runs)
+    for wrong, message in (("nops = 5", "unknown environment setting 'nops'"), ("noops = -5", "noops is -5")):
+        with pytest.raises(UserError, match=f"^small.toml: .*{message}"):
+            plan_runs(study_of(f"[[variants]]\nsettings.env_settings.{wrong}", tasks="['atari:freeway']"))
+
+
+def test_code_that_settings_name_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    study = study_of(
+        "[[variants]]\nsettings.env_settings = { wrappers = 'evil:Wrapper' }", tasks="['gymnasium:CartPole-v1']"
+    )
+    with pytest.raises(UserError, match="names code outside this package: wrappers=evil:Wrapper"):
+        plan_runs(study)
+    monkeypatch.setenv(VARIABLE, "1")
+    assert plan_runs(study)
 
 
 def test_a_run_that_has_begun_is_resumed(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from byol_explore.config import Config, flatten
 from byol_explore.errors import UserError
-from byol_explore.study.settings import apply_settings, check_settings, setting_kinds, setting_options
+from byol_explore.study.settings import apply_settings, check_settings, joined_settings, setting_kinds, setting_options
 
 
 def test_tables_inside_tables_become_dotted_names() -> None:
@@ -14,9 +14,9 @@ def test_tables_inside_tables_become_dotted_names() -> None:
 
 def test_every_field_of_the_configuration_is_a_setting() -> None:
     kinds = setting_kinds()
-    assert {"seed", "curiosity.prioritize", "runtime.num_envs", "atari.sticky"} <= kinds.keys()
+    assert {"seed", "curiosity.prioritize", "runtime.num_envs", "env_settings"} <= kinds.keys()
     assert (kinds["agent.gamma"], kinds["log.wandb"]) == (float, bool)
-    assert not kinds.keys() & {"curiosity", "agent", "atari"}
+    assert not kinds.keys() & {"curiosity", "agent"}
 
 
 def test_settings_change_their_fields_and_no_others() -> None:
@@ -35,6 +35,20 @@ def test_options_are_those_of_the_command_line() -> None:
     assert setting_options({**settings, "curiosity.prioritize": False}) == words.split()
 
 
+def test_settings_of_environments_are_a_table_or_words() -> None:
+    table = flatten({"env_settings": {"sticky": 0.25, "life_loss": True, "kwargs": {"mode": "1"}}})
+    words = ("sticky=0.25", "life_loss=true", "kwargs.mode='1'")
+    assert check_settings(table) == check_settings({"env_settings": list(words)}) == {"env_settings": words}
+    assert setting_options({"env_settings": words}) == ["--env-settings", *words]
+    assert apply_settings(Config(), {"env_settings": words}).env_settings == words
+
+
+def test_a_variant_changes_single_settings_of_environments() -> None:
+    first, second = {"steps": 3, "env_settings": ("noops=5", "sticky=0.5")}, {"env_settings": ("sticky=0.25",)}
+    assert joined_settings(first, second) == {"steps": 3, "env_settings": ("noops=5", "sticky=0.25")}
+    assert joined_settings({"steps": 3}, {"steps": 4}) == {"steps": 4}
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -45,6 +59,8 @@ def test_options_are_those_of_the_command_line() -> None:
         ("curiosity.share", 1, "setting curiosity.share is 1: it must be true or false"),
         ("curiosity.prioritize", "yes", "setting curiosity.prioritize is 'yes': it must be true or false"),
         ("agent.gamma", "high", "setting agent.gamma is 'high': it must be a number"),
+        ("env_settings", 3, "setting env_settings is 3: it must be a table, or a list of words like name=value"),
+        ("env_settings", ["noops"], "env_settings has 'noops': it must be a word like name=value"),
         ("network.core", 3, "setting network.core is 3: it must be a text"),
         ("network.core_reads", ["arm", 3], r"setting network.core_reads is \['arm', 3\]: it must be a list of texts"),
         ("network.core_reads", "arm", "setting network.core_reads is 'arm': it must be a list of texts"),

@@ -30,8 +30,8 @@ class EvaluateCommand:
     success_above: float | None = None
     """An episode with a return above this is a success; by default as in training."""
     rules: str | None = None
-    """Of Atari games: paper (up to 30 no-ops, no sticky actions, 108,000 frames) or training; by default as the run's
-    --atari.evaluation says."""
+    """Where the environments have rules for evaluations. Of Atari games: paper (up to 30 no-ops, no sticky actions,
+    108,000 frames) or training; by default as the run's setting `evaluation` says."""
     gif: Path | None = None
     """Also write a film of sampled episodes here."""
     json: bool = False
@@ -62,7 +62,7 @@ def _table(report: dict[str, Any]) -> Table:
     """A row per task and way of acting."""
     table = Table(
         title=f"{report['run']} after {report['checkpoint_steps']:,} steps, {report['episodes']} episodes",
-        caption=_rules(report["atari"]) if "atari" in report else None,
+        caption=_rules(report["rules"]) if "rules" in report else None,
     )
     scored = any("human_normalized" in result for modes in report["tasks"].values() for result in modes.values())
     for column in ("task", "acting", "success (95%)", "return (95%)", "length", *(["human %"] if scored else [])):
@@ -74,9 +74,10 @@ def _table(report: dict[str, Any]) -> Table:
     return table
 
 
-def _rules(atari: dict[str, Any]) -> str:
-    """What an episode of a game is, in words."""
-    return f"up to {atari['noops']} no-ops, sticky actions {atari['sticky']:g}, at most {atari['max_frames']:,} frames"
+def _rules(rules: dict[str, Any]) -> str:
+    """By which rules was played, as the environments call them."""
+    shown = {name: f"{value:,}" if isinstance(value, int | float) else value for name, value in rules.items()}
+    return "rules: " + ", ".join(f"{name} {value}" for name, value in shown.items())
 
 
 def _interval(interval: dict[str, float] | None) -> str:

@@ -13,13 +13,12 @@ from byol_explore.config import Config
 from byol_explore.doctor.evidence import Probe, TargetProbe
 from byol_explore.doctor.measuring import measure_target, probe_rollout
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
-from byol_explore.envs.registry import make_envs
 from byol_explore.errors import UserError
 from byol_explore.learner import Learner, LearnerState
 from byol_explore.runtime.anakin import ActorState, Anakin
 from byol_explore.runtime.host_actor import HostActor
 from byol_explore.spaces import ActionSpec
-from byol_explore.training import atari_settings
+from byol_explore.training import training_envs
 from byol_explore.types import Trajectory
 
 MOST_ROLLOUTS = 12  # until an episode ends inside one
@@ -37,7 +36,7 @@ def probe_run(directory: Path, config: Config) -> Probed:
     checkpoints = Checkpoints(directory / "checkpoints")
     action = None
     try:
-        envs = make_envs(config.env_ids, atari_settings(config))
+        envs = training_envs(config)
         action = envs[0].spec.action
         if not checkpoints.steps():
             return Probed(None, action, "the run has no checkpoint")

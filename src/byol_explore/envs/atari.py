@@ -22,7 +22,7 @@ from byol_explore.envs.atari_emulator import (
     action_count,
 )
 from byol_explore.envs.atari_games import HARD_GAMES
-from byol_explore.envs.atari_settings import AtariSettings, available_cores
+from byol_explore.envs.atari_settings import RULES, AtariSettings, available_cores
 from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import Boundaries
 from byol_explore.errors import UserError
@@ -47,6 +47,7 @@ class Atari:
                 f"unknown Atari game {game!r}; the ten hardest to explore are {hard}; `byol-explore envs` lists all"
             )
         self.game, self.settings = game, settings or AtariSettings()
+        self.rule_sets = RULES
         self.workers = workers or self.settings.workers or available_cores()
         facts = HARD_GAMES.get(game)
         place = facts.place if facts else None
@@ -65,6 +66,15 @@ class Atari:
     @property
     def spec(self) -> EnvSpec:
         return self._spec
+
+    @property
+    def rules(self) -> dict[str, float]:
+        """What decides how long and how hard a game is."""
+        return {name: getattr(self.settings, name) for name in ("noops", "sticky", "max_frames")}
+
+    def for_evaluation(self, rules: str | None = None) -> "Atari":
+        """The game as it is scored; all cores may work on it."""
+        return Atari(self.game, self.settings.for_evaluation(rules))
 
     def batch(self, num_envs: int, seed: int) -> "AtariBatch":
         return AtariBatch(self, num_envs, seed)

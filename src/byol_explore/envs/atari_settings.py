@@ -1,4 +1,4 @@
-"""The options of Atari games, a part of the configuration."""
+"""The options of Atari games."""
 
 import os
 from dataclasses import dataclass, replace
@@ -34,14 +34,15 @@ class AtariSettings:
     evaluation: Annotated[str, OneOf(RULES)] = "paper"
     """Rules of evaluations: paper (up to 30 no-ops, no sticky actions, 108,000 frames), or training (as set here)."""
 
-    def for_evaluation(self) -> "AtariSettings":
+    def for_evaluation(self, rules: str | None = None) -> "AtariSettings":
         """Whole games and the score as the game counts it, by the paper's rules however the agent was trained.
 
-        With `evaluation` "training" its own no-ops, sticky actions and time limit are kept. What an agent is made for
-        always is: the length of an action, the frames in an observation and the set of actions.
+        With the rules "training", given here or as `evaluation`, its own no-ops, sticky actions and time limit are
+        kept. What an agent is made for always is: the length of an action, the frames in an observation and the set of
+        actions.
         """
-        whole = replace(self, clip_rewards=False, life_loss=False)
-        if self.evaluation == "training":
+        whole = replace(self, clip_rewards=False, life_loss=False, evaluation=rules or self.evaluation)
+        if whole.evaluation == "training":
             return whole
         paper = AtariSettings()
         return replace(whole, sticky=paper.sticky, noops=paper.noops, max_frames=paper.max_frames)

@@ -5,7 +5,7 @@ together the way dm_env and Gymnasium's NEXT_STEP mode do: the last observation 
 stream, the action after it is ignored, and the answer is the first observation of the next episode.
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +52,22 @@ class Mapped(Protocol):
 
     def floor_plan(self) -> list[str]:
         """A row of characters per row of cells: # wall, . floor, D door, G goal, o something else."""
+        ...
+
+
+@runtime_checkable
+class Evaluated(Protocol):
+    """An environment, inside or outside jit, whose evaluations need not follow the rules of its training."""
+
+    rule_sets: tuple[str, ...]  # names of the rules that one can ask for
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """Those that it follows, for a report."""
+        ...
+
+    def for_evaluation(self, rules: str | None = None) -> Any:
+        """The environment by such rules, or by those that it is usually evaluated by."""
         ...
 
 

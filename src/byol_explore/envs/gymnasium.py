@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium
@@ -11,29 +11,24 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.farama_minigrid import symbols_of
+from byol_explore.envs.gymnasium_settings import ENTRY_POINT, GymnasiumSettings
 from byol_explore.envs.gymnasium_spaces import actions_of, observations_of, one_line
 from byol_explore.envs.host import Boundaries
-from byol_explore.errors import UserError, unknown
+from byol_explore.errors import UserError
+from byol_explore.registry import import_part, is_import_path
 from byol_explore.types import UNSAID, Action, TimeStep
 
 PREFIX = "gymnasium:"
-ENTRY_POINT = "vector_entry_point"
-VECTORIZATIONS = ("sync", "async", ENTRY_POINT)
 SUCCESS_NAMES = ("is_success", "success")  # in infos, the first goes before
 NO_LIMIT = 100_000  # steps that an episode without a registered limit is taken to have at most
 
 
 class Gymnasium:
-    """A registered environment.
+    """A registered environment."""
 
-    `vectorization` is Gymnasium's: one after the other in this process ("sync"), a process each ("async"), or the
-    environment's own ("vector_entry_point"), which gives way to "sync" if it resets in another way than NEXT_STEP.
-    """
-
-    def __init__(self, env_id: str, *, vectorization: str = "sync") -> None:
-        if vectorization not in VECTORIZATIONS:
-            raise unknown("vectorization", vectorization, list(VECTORIZATIONS))
-        self.env_id, self.vectorization = env_id, vectorization
+    def __init__(self, env_id: str, settings: GymnasiumSettings | None = None) -> None:
+        self.env_id, self.settings = env_id, settings or GymnasiumSettings()
+        self._wrappers = [_wrapper(path) for path in self.settings.wrappers]
         name = PREFIX + env_id
         with _in_one_line(name, "cannot be made"), contextlib.closing(self._vectorize(1, processes=False)) as probe:
             self.actions = actions_of(probe.single_action_space, name)
@@ -42,7 +37,7 @@ class Gymnasium:
             self.observations = observations_of(probe.single_observation_space, name, symbols)
             self._can_render = "rgb_array" in (probe.metadata.get("render_modes") or ())
             registered = probe.spec
-        limit = registered.max_episode_steps if registered else None
+        limit = self.settings.max_steps or (registered.max_episode_steps if registered else None)
         threshold = registered.reward_threshold if registered else None
         self._spec = EnvSpec(
             name=name,
@@ -63,6 +58,8 @@ class Gymnasium:
     def _start(self, num_envs: int) -> tuple[VectorEnv, str]:
         """Environments, ready to be rendered if they can be, or the reason why not. They draw only when asked to."""
         why_not = "it has no render mode 'rgb_array'"
+        if (chosen := self.settings.kwargs.get("render_mode")) is not None:
+            return self._vectorize(num_envs), "" if chosen == "rgb_array" else f"its render mode is {chosen!r}"
         if self._can_render:
             try:
                 return self._vectorize(num_envs, render_mode="rgb_array"), ""
@@ -71,17 +68,24 @@ class Gymnasium:
         return self._vectorize(num_envs), why_not
 
     def _vectorize(self, num_envs: int, *, processes: bool = True, **settings: Any) -> VectorEnv:
-        registered = gymnasium.registry.get(self.env_id)
-        if self.vectorization == ENTRY_POINT or (registered is not None and registered.entry_point is None):
-            env = gymnasium.make_vec(self.env_id, num_envs, vectorization_mode=ENTRY_POINT, **settings)
+        registered, vectorization = gymnasium.registry.get(self.env_id), self.settings.vectorization
+        settings |= self.settings.kwargs
+        if self.settings.max_steps is not None:
+            settings["max_episode_steps"] = self.settings.max_steps
+        if vectorization == ENTRY_POINT or (registered is not None and registered.entry_point is None):
+            env = gymnasium.make_vec(
+                self.env_id, num_envs, vectorization_mode=ENTRY_POINT, wrappers=self._wrappers, **settings
+            )
             if env.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
                 return env
             env.close()
         options: dict[str, Any] = {"copy": False, "autoreset_mode": AutoresetMode.NEXT_STEP}
-        mode = "async" if processes and self.vectorization == "async" else "sync"
+        mode = "async" if processes and vectorization == "async" else "sync"
         if mode == "async":
             options["context"] = "spawn"  # JAX has threads, which a fork would tear
-        return gymnasium.make_vec(self.env_id, num_envs, vectorization_mode=mode, vector_kwargs=options, **settings)
+        return gymnasium.make_vec(
+            self.env_id, num_envs, vectorization_mode=mode, vector_kwargs=options, wrappers=self._wrappers, **settings
+        )
 
 
 class GymnasiumBatch:
@@ -139,6 +143,12 @@ def told_success(infos: dict[str, Any], num_envs: int) -> np.ndarray:
                 mask = np.asarray(source.get(f"_{name}", np.ones(num_envs, bool)), bool)
                 told[mask] = values.reshape(num_envs)[mask].astype(bool)
     return told
+
+
+def _wrapper(path: str) -> Callable[[gymnasium.Env], Any]:
+    if not is_import_path(path):
+        raise UserError(f"env_settings.wrappers names {path!r}: it must be an import path like my_package:Wrapper")
+    return import_part("wrapper", path)
 
 
 @contextlib.contextmanager

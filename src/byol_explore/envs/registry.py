@@ -1,7 +1,8 @@
 """Environments by name."""
 
+import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from xminigrid.environment import Environment as XEnvironment
@@ -9,17 +10,19 @@ from xminigrid.environment import EnvParams
 from xminigrid.registration import make, registered_environments
 
 from byol_explore.envs.atari_games import HARD_GAMES
-from byol_explore.envs.atari_settings import AtariSettings
+from byol_explore.envs.atari_settings import AtariSettings, available_cores
 from byol_explore.envs.base import Environment
 from byol_explore.envs.corridors import Corridor, MemoryFromStart
+from byol_explore.envs.families import check_words, families_of, is_factory, unknown_setting
+from byol_explore.envs.gymnasium_settings import GymnasiumSettings
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.minigrid import MiniGrid
 from byol_explore.envs.probes import PROBES
 from byol_explore.envs.rooms import Rooms
+from byol_explore.envs.settings import fill, known_to, nested, read_words, to_words
 from byol_explore.envs.xland_rules import ball_and_square_make_star
 from byol_explore.errors import UserError
 from byol_explore.registries import ENVIRONMENTS
-from byol_explore.registry import is_import_path
 
 _SIZED = re.compile(r"(rooms|corridor|memory)-(\d+)")
 
@@ -58,7 +61,7 @@ def _other_games() -> list[str]:
     return [f"atari:{name}" for name in atari_games() if name not in HARD_GAMES]
 
 
-def register_env(name: str, factory: Callable[[], Environment | HostEnvironment]) -> None:
+def register_env(name: str, factory: Callable[..., Environment | HostEnvironment]) -> None:
     """Make an environment of your own known by a name in this process.
 
     One that other processes are to find too is called by its import path, as in `my_package.envs:Lock`.
@@ -82,14 +85,24 @@ def env_families() -> dict[str, list[str]]:
     }
 
 
-def make_envs(names: list[str], atari: AtariSettings | None = None) -> list[Environment] | list[HostEnvironment]:
-    """One environment per name, with observations of one shape and actions of one kind."""
-    envs: list[Any] = [make_env(name, atari) for name in names]
+def make_envs(
+    names: list[str], settings: Mapping[str, Any] | Iterable[str] = (), *, actors: int = 1
+) -> list[Environment] | list[HostEnvironment]:
+    """One environment per name, with observations of one shape and actions of one kind.
+
+    Settings are words or a table; each environment gets those that it knows. Processes are shared among the actors.
+    """
+    words = to_words(settings)
+    check_words(names, words)
+    values = read_words(words)
+    _check_factories(names, values)
+    envs: list[Any] = [_make(name, values, actors) for name in names]
     if len({isinstance(env, HostEnvironment) for env in envs}) > 1:
         raise UserError(f"{', '.join(names)}: environments inside and outside jit cannot be learned by one agent")
     grids = [env for env in envs if isinstance(env, MiniGrid)]
-    if len(grids) == len(envs):
-        view_size = max(env.view_size for env in grids)
+    sizes = {env.view_size for env in grids}
+    if len(grids) == len(envs) and len(sizes) > 1:
+        view_size = max(sizes)
         envs = [MiniGrid(env.spec.name, env.env, env.params, view_size) for env in grids]
     first = envs[0].spec
     for env in envs[1:]:
@@ -118,10 +131,51 @@ def _checked(name: str, env: Any) -> Environment | HostEnvironment:
     return env
 
 
-def make_env(name: str, atari: AtariSettings | None = None) -> Environment | HostEnvironment:
-    """The environment of that name; settings are those of Atari games."""
-    if name in ENVIRONMENTS.names():
-        return ENVIRONMENTS.get(name)()
+def make_env(name: str, settings: Mapping[str, Any] | Iterable[str] = ()) -> Environment | HostEnvironment:
+    """The environment of that name."""
+    return make_envs([name], settings)[0]
+
+
+def _taken(factory: Callable[..., Any], values: Mapping[str, str]) -> dict[str, str]:
+    """The settings that are keyword arguments of a factory."""
+    parameters = inspect.signature(factory).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return dict(values)
+    accepted = _keywords(factory)
+    return {name: text for name, text in values.items() if name.partition(".")[0] in accepted}
+
+
+def _keywords(factory: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(factory).parameters.values()
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [parameter.name for parameter in parameters if parameter.kind in named]
+
+
+def _check_factories(names: Sequence[str], values: Mapping[str, str]) -> None:
+    """A UserError for a setting that none of the environments knows, some of which are made by others' code."""
+    factories = {name: ENVIRONMENTS.get(name) for name in names if is_factory(name)}
+    known = {each for factory in factories.values() for each in _taken(factory, values)}
+    known |= {each for family in families_of(names) for each in known_to(family.settings, values)}
+    for setting in values:
+        if setting not in known:
+            raise unknown_setting(setting, names, [(name, _keywords(each)) for name, each in factories.items()])
+
+
+def _make_by(name: str, values: Mapping[str, str]) -> Environment | HostEnvironment:
+    """An environment of others' code, its settings as keyword arguments."""
+    factory = ENVIRONMENTS.get(name)
+    arguments = nested(_taken(factory, values))
+    try:
+        inspect.signature(factory).bind(**arguments)
+    except TypeError as error:
+        raise UserError(f"environment {name!r}: {error}; settings are given with --env-settings") from None
+    return _checked(name, factory(**arguments))
+
+
+def _make(name: str, values: Mapping[str, str], actors: int) -> Environment | HostEnvironment:
+    """The environment of that name with those of the settings that it knows."""
+    if is_factory(name):
+        return _make_by(name, values)
     if name.startswith("atari:"):
         from byol_explore.envs.atari import Atari
 
@@ -130,7 +184,9 @@ def make_env(name: str, atari: AtariSettings | None = None) -> Environment | Hos
                 "atari:hard10 is no environment: name one game, for example atari:alien, or train and score all ten "
                 "with `byol-explore study atari-hard10`"
             )
-        return Atari(name.removeprefix("atari:"), atari)
+        atari = fill(AtariSettings, values)
+        workers = atari.workers or max(1, available_cores() // actors)
+        return Atari(name.removeprefix("atari:"), atari, workers=workers)
     if name.startswith("hard-eight:"):
         raise UserError(
             f"environment {name!r} does not exist in this version yet; the preset hard-eight is for any --env whose "
@@ -141,7 +197,7 @@ def make_env(name: str, atari: AtariSettings | None = None) -> Environment | Hos
 
         if name.startswith("gymnasium:ALE/"):
             raise UserError(f"{name!r}: Atari games are called atari:<game> here, for example atari:montezuma_revenge")
-        return Gymnasium(name.removeprefix("gymnasium:"))
+        return Gymnasium(name.removeprefix("gymnasium:"), fill(GymnasiumSettings, values))
     if match := _SIZED.fullmatch(name):
         return _make_sized(name, match.group(1), int(match.group(2)))
     if name in registered_environments():
@@ -149,7 +205,5 @@ def make_env(name: str, atari: AtariSettings | None = None) -> Environment | Hos
         return MiniGrid(name, *make(name, **settings))
     if name.removeprefix("probe:") in PROBES and name.startswith("probe:"):
         return PROBES[name.removeprefix("probe:")]()
-    if is_import_path(name):
-        return _checked(name, ENVIRONMENTS.get(name)())
     examples = "rooms-6, MiniGrid-DoorKey-8x8, atari:montezuma_revenge, gymnasium:CartPole-v1, probe:corridor"
     raise UserError(f"unknown environment {name!r}; `byol-explore envs` lists them all, for example {examples}")

@@ -1,6 +1,5 @@
 """Episodes from a checkpoint: success and return, and a film of them."""
 
-import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
@@ -12,13 +11,12 @@ import numpy as np
 
 from byol_explore.checkpoint import Checkpoints
 from byol_explore.compilation import enable_compilation_cache
-from byol_explore.config import Config
-from byol_explore.envs.atari_settings import RULES, AtariSettings
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.registry import make_envs
-from byol_explore.errors import UserError, unknown
+from byol_explore.errors import UserError
 from byol_explore.evaluation.play import Results, play
 from byol_explore.evaluation.recording import film
+from byol_explore.evaluation.rules import evaluation_envs, rules_of
 from byol_explore.evaluation.scores import human_normalized
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
 from byol_explore.playing import restore_actor
@@ -42,8 +40,8 @@ def evaluate(
 
     By default 200 episodes, or as in the paper 10 where environments are outside jit. `progress` hears what is
     played and how many episodes of it have ended. `success_above` is the return above which an episode is a success;
-    by default it is the run's. Atari games are played by the paper's `rules`, or by those of training, as the run's
-    `atari.evaluation` says unless they are given.
+    by default it is the run's. Where environments have rules for evaluations, as Atari games do, `rules` chooses among
+    them; by default the run's settings do.
     """
     if episodes is not None and episodes < 1:
         raise UserError(f"episodes is {episodes}: it must be at least 1")
@@ -51,9 +49,8 @@ def evaluate(
         raise UserError(f"success_above is {success_above}: it must be finite")
     directory = Path(run_dir)
     config = load_config(directory)
-    atari = _atari_settings(config, rules)
     enable_compilation_cache()
-    envs = make_envs(config.env_ids, atari)
+    envs = evaluation_envs(make_envs(config.env_ids, config.env_settings), rules)
     if episodes is None:
         episodes = 10 if isinstance(envs[0], HostEnvironment) else 200
     restored = restore_actor(config, envs[0].spec, len(envs), Checkpoints(directory / "checkpoints"), checkpoint)
@@ -65,8 +62,8 @@ def evaluate(
         "episodes": episodes,
         "tasks": {},
     }
-    if _plays_atari(config):
-        report["atari"] = {name: getattr(atari, name) for name in ("noops", "sticky", "max_frames")}
+    if said := rules_of(envs):
+        report["rules"] = said
     least = config.success_above if success_above is None else success_above
     for index, (env, rule) in enumerate(zip(envs, success_rules([env.spec for env in envs], least), strict=True)):
         report["tasks"][env.spec.name] = {}
@@ -78,21 +75,6 @@ def evaluate(
         save_gif(Path(gif), [frame for env in envs for frame in film(actor, env, key, gif_episodes)])
         report["gif"] = str(gif)
     return report
-
-
-def _plays_atari(config: Config) -> bool:
-    return any(name.startswith("atari:") for name in config.env_ids)
-
-
-def _atari_settings(config: Config, rules: str | None) -> AtariSettings:
-    """Those of an evaluation by the rules."""
-    if rules is None:
-        return config.atari.for_evaluation()
-    if rules not in RULES:
-        raise unknown("rules", rules, list(RULES))
-    if not _plays_atari(config):
-        raise UserError(f"rules {rules!r} are of Atari games, and {config.env} is none: leave them out")
-    return dataclasses.replace(config.atari, evaluation=rules).for_evaluation()
 
 
 def save_gif(path: Path, frames: list[np.ndarray], milliseconds: int = 80) -> None:

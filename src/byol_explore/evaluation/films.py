@@ -11,13 +11,13 @@ from PIL import Image, ImageDraw
 from byol_explore.checkpoint import Checkpoints
 from byol_explore.compilation import enable_compilation_cache
 from byol_explore.config import file_name
-from byol_explore.envs.registry import make_envs
 from byol_explore.errors import UserError
 from byol_explore.evaluation.episodes import save_gif
 from byol_explore.evaluation.recording import record
+from byol_explore.evaluation.rules import evaluation_envs
 from byol_explore.learner import LearnerState
 from byol_explore.run_directory import load_config
-from byol_explore.training import atari_settings, make_runtime, resolve_devices
+from byol_explore.training import make_runtime, resolve_devices, training_envs
 from byol_explore.types import Array, Trajectory
 
 STEPS = 160  # that are played; a film ends with the first episode in them
@@ -44,8 +44,8 @@ def film_run(run_dir: Path | str, *, say: Callable[[str], None] = lambda text: N
     if not checkpoints.steps():
         raise UserError(f"{directory} has no checkpoint to film: train it first")
     enable_compilation_cache()
-    envs = make_envs(config.env_ids, config.atari.for_evaluation())
-    runtime = make_runtime(config, make_envs(config.env_ids, atari_settings(config)))  # as the run was begun
+    envs = training_envs(config)
+    runtime, envs = make_runtime(config, envs), evaluation_envs(envs)  # the first as the run was begun
     try:
         before = runtime.init_learner(config.seed)
     finally:

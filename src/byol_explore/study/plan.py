@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from byol_explore.config import Config, file_name
+from byol_explore.envs.families import outside_words
 from byol_explore.errors import UserError, unknown
 from byol_explore.presets import PRESETS, checked, make_config
 from byol_explore.study.file import Study, Variant
-from byol_explore.study.settings import apply_settings, setting_options
+from byol_explore.study.settings import apply_settings, joined_settings, setting_options
 from byol_explore.trust import is_outside, require_consent
 
 
@@ -65,7 +66,8 @@ def _outside(study: Study) -> list[str]:
     settings = [study.settings, *(variant.settings for variant in study.variants)]
     words = [value for table in settings for value in table.values() if isinstance(value, str)]
     names = [study.preset, *study.tasks, *(variant.method for variant in study.variants), *words]
-    return [name for name in dict.fromkeys(names) if is_outside(name)]
+    env_words = [word for table in settings for word in table.get("env_settings", ())]
+    return [name for name in dict.fromkeys(names) if is_outside(name)] + outside_words(study.tasks, env_words)
 
 
 def folder_name(task: str) -> str:
@@ -88,18 +90,22 @@ def check_tasks(study: Study, runs: Sequence[PlannedRun]) -> None:
     from byol_explore.metrics import check_extras
     from byol_explore.networks.assembly import make_representation
 
-    different = {(run.config.env, run.config.network, run.config.log): run.config for run in runs}.values()
+    different = {
+        (run.config.env, run.config.env_settings, run.config.network, run.config.log): run.config for run in runs
+    }.values()
     try:
-        envs = {config.env: make_envs(config.env_ids, config.atari) for config in different}
+        worlds = {(config.env, config.env_settings): config.env_ids for config in different}
+        envs = {world: make_envs(names, world[1]) for world, names in worlds.items()}
         for config in different:
             check_extras(config)
-            eqx.filter_eval_shape(make_representation, config.network, envs[config.env][0].spec, jax.random.key(0))
+            spec = envs[config.env, config.env_settings][0].spec
+            eqx.filter_eval_shape(make_representation, config.network, spec, jax.random.key(0))
     except UserError as error:
         raise UserError(f"{study.source}: {error}") from None
 
 
 def _planned(study: Study, variant: Variant, task: str, seed: int) -> PlannedRun:
-    settings = {**study.settings, **variant.settings}
+    settings = joined_settings(study.settings, variant.settings)
     try:
         config = make_config(study.preset, variant.ablation, variant.method)
         given = {"env": task, "seed": seed, "steps": study.steps or config.steps}

@@ -5,8 +5,10 @@ import types
 from typing import Any, get_args, get_origin, get_type_hints
 
 from byol_explore.config import Config
+from byol_explore.envs.settings import merged, to_words
 from byol_explore.errors import UserError, unknown
 
+_TABLE = "env_settings"  # a field that is words, and may be written as a table
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _SEVERAL = {int: "whole numbers", str: "texts"}
 
@@ -27,6 +29,10 @@ def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
     kinds = setting_kinds()
     checked: dict[str, Any] = {}
     for name, value in settings.items():
+        if name.startswith(f"{_TABLE}."):
+            word = to_words({name.removeprefix(f"{_TABLE}."): value})
+            checked[_TABLE] = merged(checked.get(_TABLE, ()), word)
+            continue
         if name not in kinds:
             section = name.rpartition(".")[0] + "."
             neighbours = [each for each in kinds if each.startswith(section)]
@@ -47,6 +53,12 @@ def apply_settings(config: Config, settings: dict[str, Any]) -> Config:
     return config
 
 
+def joined_settings(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Both, where the second have the last say; settings of environments are joined name by name too."""
+    words = merged(first.get(_TABLE, ()), second.get(_TABLE, ()))
+    return {**first, **second, **({_TABLE: words} if words else {})}
+
+
 def setting_options(settings: dict[str, Any]) -> list[str]:
     """The same for the command line of `byol-explore train`."""
     kinds = setting_kinds()
@@ -64,6 +76,10 @@ def _as_kind(name: str, value: Any, kind: Any) -> Any:
     choices = (
         [each for each in get_args(kind) if each is not type(None)] if isinstance(kind, types.UnionType) else [kind]
     )
+    if name == _TABLE:
+        if isinstance(value, list) and all(type(each) is str for each in value):
+            return merged(value, ())
+        raise UserError(f"setting {name} is {value!r}: it must be a table, or a list of words like name=value")
     kind, inner = get_origin(choices[0]) or choices[0], get_args(choices[0])
     if kind is float and type(value) in (int, float):
         return float(value)
