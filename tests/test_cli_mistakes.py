@@ -74,7 +74,7 @@ from runs import (
         ("evaluate nowhere", ["nowhere holds no run"]),
         ("evaluate nowhere --episodes 0", ["episodes is 0", "at least 1"]),
         ("presets --all", ["unrecognized arguments: --all"]),
-        ("envs rooms", ["unrecognized arguments: rooms"]),
+        ("envs rooms", ["Unrecognized options: rooms"]),
     ],
 )
 def test_a_mistake_gets_one_line(

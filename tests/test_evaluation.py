@@ -202,7 +202,7 @@ def test_two_hundred_episodes_inside_jit_ten_outside(
 ) -> None:
     assert evaluate(directory)["episodes"] == 200
     monkeypatch.setattr(evaluation, "make_envs", lambda names, settings: [Scripted()])
-    monkeypatch.setattr(evaluation, "_restore", lambda *_: Restored(None, {"step": 10}, []))
+    monkeypatch.setattr(evaluation, "restore_actor", lambda *_: Restored(None, {"step": 10}, []))
     assert evaluate(directory)["episodes"] == 10
     assert [episodes for _, episodes, *_ in played] == [200, 200, 10, 10]
 
@@ -212,7 +212,7 @@ def test_scores_of_humans_and_progress_are_told(directory: Path, monkeypatch: py
     env, heard = Scripted(scores=(1.0, 2.0)), []
     actor = indifferent(env, 0.0, 50.0)
     monkeypatch.setattr(evaluation, "make_envs", lambda names, settings: [env])
-    monkeypatch.setattr(evaluation, "_restore", lambda *_: Restored(actor, {"step": 10}, []))
+    monkeypatch.setattr(evaluation, "restore_actor", lambda *_: Restored(actor, {"step": 10}, []))
     report = evaluate(directory, episodes=4, progress=lambda what, count: heard.append((what, count)))
     for mode in ("greedy", "sampled"):
         result = report["tasks"]["scripted"][mode]
@@ -235,7 +235,7 @@ def test_games_are_played_by_the_papers_rules_or_as_asked(
 ) -> None:
     atari = {"noops": 7, "sticky": 0.25, "max_frames": 400, "life_loss": True, "evaluation": own}
     write_config(tmp_path, dataclasses.replace(make_config("atari-small"), env_settings=atari))
-    monkeypatch.setattr(evaluation, "_restore", lambda *_: Restored(None, {"step": 10}, []))
+    monkeypatch.setattr(evaluation, "restore_actor", lambda *_: Restored(None, {"step": 10}, []))
     report = evaluate(tmp_path, rules=rules)
     assert tuple(report["rules"].values()) == expected
     games = [env.settings for *_, env in played]
