@@ -18,7 +18,8 @@ from figures import show
 import byol_explore
 from byol_explore.compilation import enable_compilation_cache
 from byol_explore.config import Config
-from byol_explore.envs.host import HostBatch, HostEnvironment, make_batch
+from byol_explore.envs.host import HostBatch, HostEnvironment
+from byol_explore.envs.host_tasks import make_batch
 from byol_explore.evaluation.coverage import Coverage
 from byol_explore.runtime.host_actor import HostActor
 from byol_explore.runtime.sebulba import Sebulba

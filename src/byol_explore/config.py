@@ -11,6 +11,7 @@ from byol_explore.errors import UserError, unknown
 from byol_explore.registries import ALGORITHMS, ENCODERS, METHODS
 from byol_explore.rules import AtLeastTwo, BelowOne, Finite, Fraction, NotNegative, OneOf, Positive, Share, Sizes, check
 
+TASKS = ("fixed", "drawn")
 REGIMES = ("mixed", "intrinsic", "extrinsic")
 MAX_SIZE = 1_000_000
 AUTO = "auto"  # the encoder that is usual for a kind of observations
@@ -217,6 +218,9 @@ class Config:
     env_settings: tuple[str, ...] = ()
     """Settings of the environment as words, such as sticky=0.25 life_loss=true; `byol-explore envs --settings` lists
     them. In Python and in a study's file a table will do, {"sticky": 0.25}."""
+    tasks: Annotated[str, OneOf(TASKS)] = "fixed"
+    """Which of several tasks an environment plays: always the same one, evenly shared (fixed), or one that is drawn
+    uniformly at the beginning of each episode, as in the paper (drawn)."""
     method: str = "byol-explore"
     """Curiosity: byol-explore, rnd, icm, none (pure RL), or your own by import path (package.module:Name)."""
     algorithm: str = "v-mpo"
@@ -308,10 +312,10 @@ class Config:
         if len(set(self.env_ids)) < tasks:
             raise UserError(f"env {self.env!r} names a task twice: every task is given once")
         check_words(self.env_ids, self.env_settings)
-        if runtime.batch_size % tasks:
+        if self.tasks == "fixed" and runtime.batch_size % tasks:
             raise UserError(
                 f"{tasks} tasks cannot share a batch of {runtime.batch_size} evenly: "
-                f"set runtime.batch_size to a multiple of {tasks}"
+                f"set runtime.batch_size to a multiple of {tasks}, or tasks to drawn"
             )
         return self
 

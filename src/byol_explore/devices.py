@@ -24,15 +24,16 @@ def choose_devices(config: Config) -> list[Device]:
         )
     available = available[: len(available) - acting]
     wanted = config.runtime.devices
-    share = config.runtime.batch_size // len(config.env_ids)
+    share = config.runtime.batch_size // (len(config.env_ids) if config.tasks == "fixed" else 1)
     even = [count for count in range(1, len(available) + 1) if share % count == 0]
     if wanted == 0:
         wanted = even[-1]
     if wanted > len(available):
         raise UserError(f"runtime.devices is {wanted}, but JAX has {len(available)}: {', '.join(map(str, available))}")
     if wanted not in even:
+        of_task = " per task" if config.tasks == "fixed" else ""
         raise UserError(
-            f"runtime.devices {wanted} cannot share a batch of {share} sequences per task evenly; "
+            f"runtime.devices {wanted} cannot share a batch of {share} sequences{of_task} evenly; "
             f"choose from: 0 (automatic), {', '.join(map(str, even))}"
         )
     return available[:wanted]

@@ -15,7 +15,7 @@ import pytest
 from byol_explore.envs import atari
 from byol_explore.envs.atari import Atari, AtariBatch
 from byol_explore.envs.atari_settings import AtariSettings
-from byol_explore.envs.host import TaskBatch
+from byol_explore.envs.host_tasks import TaskBatch
 from byol_explore.types import Action
 
 PATIENCE = 30.0  # seconds, far more than anything here takes

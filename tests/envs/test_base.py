@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from byol_explore.envs.base import AutoReset, EnvSpec, VectorEnv
+from byol_explore.envs.drawn import DrawnTasks
 from byol_explore.spaces import ActionSpec
 from byol_explore.types import UNSAID, Action, Array, PyTree, TimeStep
 
@@ -49,7 +50,7 @@ Stream = tuple[TimeStep, np.ndarray]  # time steps [T, B], and the actions [T-1,
 Player = Callable[[int], Stream]
 
 
-def player(envs: AutoReset | VectorEnv, steps: int) -> Player:
+def player(envs: AutoReset | VectorEnv | DrawnTasks, steps: int) -> Player:
     """Plays a batch from a seed; the actions are random, and the same for every seed."""
     actions = np.random.default_rng(0).integers(0, ACTIONS, (steps, envs.num_envs), np.int32)
 
@@ -58,7 +59,7 @@ def player(envs: AutoReset | VectorEnv, steps: int) -> Player:
 
     @jax.jit
     def run(key: Array) -> TimeStep:
-        start = key if isinstance(envs, VectorEnv) else jax.random.split(key, envs.num_envs)
+        start = jax.random.split(key, envs.num_envs) if isinstance(envs, AutoReset) else key
         state, first = envs.reset(start)
         _, rest = jax.lax.scan(step, state, actions)
         return jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), first, rest)
@@ -143,7 +144,7 @@ def test_tasks_are_interleaved() -> None:
     envs = VectorEnv([Scripted(world, longest, fixed=True) for world, longest in enumerate(lengths)], 12)
     steps, actions = player(envs, steps=30)(0)
     task = np.arange(12) % 3
-    np.testing.assert_array_equal(envs.task, task)
+    np.testing.assert_array_equal(envs.task(()), task)
     np.testing.assert_array_equal(steps.observation["world"], np.broadcast_to(task, (31, 12)))
     period = np.asarray(lengths)[task] + 1  # the last observation of an episode and the next first are two steps
     np.testing.assert_array_equal(steps.observation["time"], np.arange(31)[:, None] % period)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from byol_explore.envs.host import Boundaries, HostEnvironment, TaskBatch, make_batch
+from byol_explore.envs.host import Boundaries, HostEnvironment
+from byol_explore.envs.host_tasks import TaskBatch, make_batch
 from byol_explore.envs.probes import PROBES
 from byol_explore.spaces import ActionSpec
 from byol_explore.types import UNSAID, Action, TimeStep

@@ -33,7 +33,9 @@ def test_families_list_what_can_be_made() -> None:
     assert set(families) == {SIZED, "MiniGrid", "XLand-MiniGrid", "probe", "Gymnasium", "yours", *atari}
     assert families[atari[0]] == [f"atari:{game}" for game in HARD_GAMES]
     assert all(families.values())
-    names = [name for family, members in families.items() if family not in (SIZED, "Gymnasium", "yours") for name in members]
+    names = [
+        name for family, members in families.items() if family not in (SIZED, "Gymnasium", "yours") for name in members
+    ]
     assert len(names) == len(set(names)) > 50
     first = [families[family][0] for family in ("MiniGrid", "XLand-MiniGrid")]
     last = [families[family][-1] for family in atari]

@@ -99,7 +99,10 @@ class _Patient:
 
     def _outside(self) -> Generator[Trajectory]:
         runtime, seed = self.config.runtime, self.config.seed
-        actor = HostActor(self.envs, runtime.batch_size, runtime.sequence_length, jax.random.key(seed), seed)  # pyright: ignore[reportArgumentType]
+        actor = HostActor(
+            self.envs, runtime.batch_size, runtime.sequence_length, jax.random.key(seed), seed,  # pyright: ignore[reportArgumentType]
+            tasks=self.config.tasks,
+        )  # fmt: skip
         try:
             while True:
                 yield actor.rollout(self.state.acting).trajectory

@@ -117,11 +117,15 @@ class AtariBatch:
         return self._boundaries.first(self._shared.observation)
 
     def step(self, action: Action) -> TimeStep:
-        self._shared.action[:] = np.asarray(action.discrete)[:, 0]
-        self._all_obey(STEP)
+        return self.step_some(action, np.ones(self.num_envs, bool))
+
+    def step_some(self, action: Action, moving: np.ndarray) -> TimeStep:
+        """A step of the games in the mask [E]; the others stand still."""
         shared = self._shared
+        shared.action[:], shared.moving[:] = np.asarray(action.discrete)[:, 0], moving
+        self._all_obey(STEP)
         return self._boundaries.next(
-            shared.observation, shared.reward, shared.terminated.copy(), shared.truncated.copy()
+            shared.observation, shared.reward, shared.terminated.copy(), shared.truncated.copy(), moving=moving
         )
 
     def places(self) -> np.ndarray:

@@ -128,6 +128,7 @@ class Shared(NamedTuple):
 
     observation: np.ndarray  # [E, 84, 84, stack]
     action: np.ndarray  # [E]
+    moving: np.ndarray  # [E] whether a step is one of this game too
     reward: np.ndarray  # [E]
     terminated: np.ndarray  # [E]
     truncated: np.ndarray  # [E]
@@ -137,9 +138,9 @@ class Shared(NamedTuple):
     @classmethod
     def layout(cls, num_envs: int, stack: int) -> list[tuple[tuple[int, ...], type]]:
         return [
-            ((num_envs, SIZE, SIZE, stack), np.uint8), ((num_envs,), np.int32), ((num_envs,), np.float32),
-            ((num_envs,), np.bool_), ((num_envs,), np.bool_), ((num_envs, RAM_SIZE), np.uint8),
-            ((HEIGHT, WIDTH, 3), np.uint8),
+            ((num_envs, SIZE, SIZE, stack), np.uint8), ((num_envs,), np.int32), ((num_envs,), np.bool_),
+            ((num_envs,), np.float32), ((num_envs,), np.bool_), ((num_envs,), np.bool_),
+            ((num_envs, RAM_SIZE), np.uint8), ((HEIGHT, WIDTH, 3), np.uint8),
         ]  # fmt: skip
 
     @classmethod
@@ -173,7 +174,7 @@ class Worker:
         if command == SCREEN:
             self._emulators[0].ale.getScreenRGB(self.shared.screen)
             return
-        for i in self.envs:
+        for i in self.envs if command == RESET else [i for i in self.envs if self.shared.moving[i]]:
             if command == RESET or self._ended[i]:
                 self._emulators[i].reset()
                 answer = Answer(0.0, False, False)

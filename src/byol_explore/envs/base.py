@@ -91,16 +91,19 @@ class AutoReset:
         return jax.vmap(self._reset_one)(keys)
 
     def step(self, state: EpisodeState, action: Action) -> tuple[EpisodeState, TimeStep]:
+        return self.reset_where(state.is_last, self.advance(state, action))
+
+    def advance(self, state: EpisodeState, action: Action) -> tuple[EpisodeState, TimeStep]:
+        """A step of every episode; what it leads to behind an episode's end means nothing."""
         world, timestep = jax.vmap(self.env.step)(state.world, action)
-        stepped = EpisodeState(world, timestep.is_last, state.key), timestep.with_success()
-        return self._reset_where(state.is_last, stepped)
+        return EpisodeState(world, timestep.is_last, state.key), timestep.with_success()
 
     def _reset_one(self, key: Array) -> tuple[EpisodeState, TimeStep]:
         key, reset_key = jax.random.split(key)
         world, timestep = self.env.reset(reset_key)
         return EpisodeState(world, timestep.is_last, key), timestep.with_success()
 
-    def _reset_where(self, ended: Array, batch: PyTree) -> PyTree:
+    def reset_where(self, ended: Array, batch: PyTree) -> PyTree:
         """Fresh episodes where the last ones ended, a few at a time: making one costs much more than a step."""
 
         def some_left(carry: tuple[Array, PyTree]) -> Array:
@@ -125,7 +128,6 @@ class VectorEnv:
         self.tasks = [AutoReset(env, num_envs // len(envs)) for env in envs]
         self.num_envs = num_envs
         self.spec = envs[0].spec
-        self.task = jnp.arange(num_envs, dtype=jnp.int32) % len(envs)
 
     def reset(self, key: Array) -> tuple[tuple[EpisodeState, ...], TimeStep]:
         keys = self._split(jax.random.split(key, self.num_envs))
@@ -135,12 +137,14 @@ class VectorEnv:
         actions = self._split(action)
         return self._gather([env.step(s, a) for env, s, a in zip(self.tasks, states, actions, strict=True)])
 
+    def task(self, states: tuple[EpisodeState, ...]) -> Array:
+        """[E] int32, of the episode that each environment is in."""
+        return jnp.arange(self.num_envs, dtype=jnp.int32) % len(self.tasks)
+
     def places(self, states: tuple[EpisodeState, ...]) -> Array:
         """[E, 2] rows and columns, or [E, 0] unless every task has a floor plan."""
-        if not all(isinstance(task.env, Mapped) for task in self.tasks):
-            return jnp.zeros((self.num_envs, 0), jnp.uint8)
-        places = [jax.vmap(task.env.place)(s.world) for task, s in zip(self.tasks, states, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
-        return jnp.stack(places, axis=1).reshape(self.num_envs, 2).astype(jnp.uint8)
+        places = places_of(self.tasks, states)  # [envs of a task, tasks, P]
+        return places.reshape(self.num_envs, places.shape[-1])
 
     def _split(self, tree: PyTree) -> list[PyTree]:
         return [jax.tree.map(lambda x, i=i: x[i :: len(self.tasks)], tree) for i in range(len(self.tasks))]
@@ -150,3 +154,11 @@ class VectorEnv:
             return jnp.stack(xs, axis=1).reshape(self.num_envs, *xs[0].shape[1:])
 
         return tuple(state for state, _ in results), jax.tree.map(interleave, *[step for _, step in results])
+
+
+def places_of(tasks: list[AutoReset], states: tuple[EpisodeState, ...]) -> Array:
+    """[E, tasks, 2] where the agents are in the worlds of all tasks; nowhere, [E, tasks, 0], if one has no plan."""
+    if not all(isinstance(task.env, Mapped) for task in tasks):
+        return jnp.zeros((tasks[0].num_envs, len(tasks), 0), jnp.uint8)
+    places = [jax.vmap(task.env.place)(state.world) for task, state in zip(tasks, states, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
+    return jnp.stack(places, axis=1).astype(jnp.uint8)

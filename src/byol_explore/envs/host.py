@@ -4,11 +4,8 @@ Episodes follow the same convention as inside jit (see `envs/base.py`): the last
 the stream, the action after it is ignored, and the answer is the first observation of the next episode.
 """
 
-import contextlib
-from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-import jax
 import numpy as np
 
 from byol_explore.envs.base import Environment, EnvSpec
@@ -65,62 +62,37 @@ class Boundaries:
 
     def next(
         self, observation: PyTree, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray,
-        success: np.ndarray | None = None,
+        success: np.ndarray | None = None, moving: np.ndarray | None = None,
     ) -> TimeStep:  # fmt: skip
         """After a step; the one that follows an episode's last observation has no reward and no end.
 
-        `success` [E] is what the environments say of it; it counts at the end of an episode.
+        `success` [E] is what the environments say of it; it counts at the end of an episode. Environments outside the
+        mask `moving` [E] have not been stepped: where they are is remembered, what is said of them means nothing.
         """
-        is_first, terminated, truncated = self._is_last, np.asarray(terminated, bool), np.asarray(truncated, bool)
-        self._is_last = (terminated | truncated) & ~is_first
+        before, terminated, truncated = self._is_last, np.asarray(terminated, bool), np.asarray(truncated, bool)
+        is_first, is_last = before, (terminated | truncated) & ~before
+        self._is_last = is_last if moving is None else np.where(moving, is_last, before)
         return TimeStep(
             observation,
             np.where(is_first, 0.0, reward).astype(np.float32),
             np.where(terminated & ~is_first, 0.0, 1.0).astype(np.float32),
             is_first,
-            self._is_last,
-            np.where(self._is_last, UNSAID if success is None else success, UNSAID).astype(np.int8),
+            is_last,
+            np.where(is_last, UNSAID if success is None else success, UNSAID).astype(np.int8),
         )
 
 
-class TaskBatch:
-    """Several tasks as one batch; environment i plays task i mod tasks."""
+@runtime_checkable
+class Partial(Protocol):
+    """Environments of which some can be stepped while the others stand still."""
 
-    def __init__(self, envs: Sequence[HostEnvironment], num_envs: int, seed: int) -> None:
-        self.num_envs, self._count = num_envs, len(envs)
-        self._batches: list[HostBatch] = []
-        try:
-            for index, env in enumerate(envs):
-                self._batches.append(env.batch(num_envs // len(envs), seed + 1_000_003 * index))
-        except BaseException:
-            self.close()
-            raise
+    num_envs: int
 
-    def reset(self) -> TimeStep:
-        return self._gather([batch.reset() for batch in self._batches])
+    def reset(self) -> TimeStep: ...
+    def step_some(self, action: Action, moving: np.ndarray) -> TimeStep:
+        """A step of those in the mask [E]; what the answer says of the others means nothing."""
+        ...
 
-    def step(self, action: Action) -> TimeStep:
-        parts = [jax.tree.map(lambda x, i=i: x[i :: self._count], action) for i in range(self._count)]
-        return self._gather([batch.step(part) for batch, part in zip(self._batches, parts, strict=True)])
-
-    def places(self) -> np.ndarray:
-        return self._interleave(*[batch.places() for batch in self._batches])
-
-    def render(self) -> np.ndarray:
-        return self._batches[0].render()
-
-    def close(self) -> None:
-        with contextlib.ExitStack() as stack:  # closes the others too if one cannot be closed
-            for batch in self._batches:
-                stack.callback(batch.close)
-
-    def _gather(self, steps: list[TimeStep]) -> TimeStep:
-        return jax.tree.map(self._interleave, *[step.with_success() for step in steps])
-
-    def _interleave(self, *xs: np.ndarray) -> np.ndarray:
-        return np.stack(xs, axis=1).reshape(self.num_envs, *xs[0].shape[1:])
-
-
-def make_batch(envs: Sequence[HostEnvironment], num_envs: int, seed: int) -> HostBatch:
-    """A batch over one or several tasks, evenly split."""
-    return envs[0].batch(num_envs, seed) if len(envs) == 1 else TaskBatch(envs, num_envs, seed)
+    def places(self) -> np.ndarray: ...
+    def render(self) -> np.ndarray: ...
+    def close(self) -> None: ...

@@ -10,7 +10,8 @@ from jax.sharding import Mesh, NamedSharding
 
 from byol_explore.agent import act
 from byol_explore.config import Config
-from byol_explore.envs.base import Environment, VectorEnv
+from byol_explore.envs.base import Environment
+from byol_explore.envs.drawn import make_vector
 from byol_explore.learner import Learner, LearnerState, UpdateOutput
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.base import AXIS, SHARED_OUT, WHOLE, DispatchOutput, share, spread, strongly_typed
@@ -64,7 +65,7 @@ class Anakin:
         self.mesh = Mesh(np.asarray(devices), (AXIS,))
         self.devices = len(devices)
         self._kinds = envs
-        self.envs = VectorEnv(envs, config.runtime.num_envs // self.devices)
+        self.envs = make_vector(envs, config.runtime.num_envs // self.devices, config.tasks)
         self.learner = Learner(config, self.envs.spec, len(envs), in_turn=True)
         whole, shared = (NamedSharding(self.mesh, share(axis)) for axis in (WHOLE, 0))
         self._placement = AnakinState(whole, shared)  # pyright: ignore[reportArgumentType]
@@ -135,19 +136,18 @@ class Anakin:
             envs, timestep = self.envs.step(state.envs, action)
             episode_return = jnp.where(timestep.is_first, 0.0, state.episode_return + timestep.reward)
             length = jnp.where(timestep.is_first, 0, state.length + 1)
-            transition = (state.timestep.observation, state.timestep.is_first, action, timestep.reward,
-                          timestep.discount, policy)  # fmt: skip
+            seen = state.timestep.observation, state.timestep.is_first, self.envs.task(state.envs)
+            transition = (seen, action, timestep.reward, timestep.discount, policy)
             episodes = Episodes(timestep.is_last, episode_return, length, timestep.success)
             told = Told(episodes, self.envs.places(envs))
             return ActorState(envs, timestep, memory, episode_return, length, key[None]), (transition, told)
 
         state, (transitions, told) = jax.lax.scan(step, state, length=self.config.runtime.sequence_length - 1)
-        observation, is_first, action, reward, discount, policy = transitions
-        observation, is_first = jax.tree.map(
+        seen, action, reward, discount, policy = transitions
+        observation, is_first, task = jax.tree.map(
             lambda xs, last: jnp.concatenate([xs, last[None]]),
-            (observation, is_first),
-            (state.timestep.observation, state.timestep.is_first),
+            seen,
+            (state.timestep.observation, state.timestep.is_first, self.envs.task(state.envs)),
         )
-        task = jnp.broadcast_to(self.envs.task, is_first.shape)
         trajectory = Trajectory(observation, is_first, action, reward, discount, policy, task, memory=start)
         return state, trajectory, told

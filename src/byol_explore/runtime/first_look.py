@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from byol_explore.envs.base import Environment, VectorEnv
-from byol_explore.envs.host import HostEnvironment, make_batch
+from byol_explore.envs.host import HostEnvironment
+from byol_explore.envs.host_tasks import make_batch
 from byol_explore.spaces import ActionSpec
 from byol_explore.types import Action, Array, PyTree, TimeStep
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from byol_explore.agent import act
 from byol_explore.envs.base import EnvSpec
-from byol_explore.envs.host import HostEnvironment, make_batch
+from byol_explore.envs.host import HostEnvironment
+from byol_explore.envs.host_tasks import make_batch, tasks_of
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.base import stack
 from byol_explore.trackers import Episodes
@@ -38,13 +39,13 @@ class HostActor:
     """Owns its environments and the agent's memory of them; parameters come with each call."""
 
     def __init__(
-        self, envs: Sequence[HostEnvironment], num_envs: int, length: int, key: Array, seed: int, *, first: int = 0
-    ) -> None:
+        self, envs: Sequence[HostEnvironment], num_envs: int, length: int, key: Array, seed: int, *, first: int = 0,
+        tasks: str = "fixed",
+    ) -> None:  # fmt: skip
         self.spec: EnvSpec = envs[0].spec
         self.numbers = np.arange(first, first + num_envs)
         self.num_envs, self.length = num_envs, length
-        self.task = np.arange(num_envs, dtype=np.int32) % len(envs)
-        self._batch = make_batch(envs, num_envs, seed)
+        self._batch = make_batch(envs, num_envs, seed, tasks)
         self._key = key
         self._timestep: TimeStep | None = None
         self._memory: Memory | None = None
@@ -63,33 +64,33 @@ class HostActor:
         records: list[tuple[PyTree, ...]] = []
         for t in range(steps):
             began = time.perf_counter()
-            first = self._observe(observations, t)
+            first, task = self._observe(observations, t)
             self._memory, policy, action, self._key = _choose(actor, self._memory, self._timestep, self._key)
             action = jax.device_get(action)
             chosen = time.perf_counter()
             self._timestep = self._batch.step(action)
-            records.append((first, action, policy, *self._answer(self._timestep), self._batch.places().copy()))
+            records.append((first, task, action, policy, *self._answer(self._timestep), self._batch.places().copy()))
             act_seconds, env_seconds = act_seconds + chosen - began, env_seconds + time.perf_counter() - chosen
-        last = self._observe(observations, steps)
-        firsts, actions, policies, rewards, discounts, episodes, places = zip(*records, strict=True)
+        last, last_task = self._observe(observations, steps)
+        firsts, tasks, actions, policies, rewards, discounts, episodes, places = zip(*records, strict=True)
         trajectory = Trajectory(
             observations, np.stack([*firsts, last]), stack(actions), np.stack(rewards), np.stack(discounts),
-            stack(jax.device_get(policies)), np.tile(self.task, (self.length, 1)), memory=start,
+            stack(jax.device_get(policies)), np.stack([*tasks, last_task]), memory=start,
         )  # fmt: skip
         return Rollout(self.numbers, trajectory, stack(episodes), np.stack(places), pulled_at, env_seconds, act_seconds)
 
     def close(self) -> None:
         self._batch.close()
 
-    def _observe(self, observations: PyTree, t: int) -> np.ndarray:
-        """Keep the current observation as the t-th; whether it is an episode's first."""
+    def _observe(self, observations: PyTree, t: int) -> tuple[np.ndarray, np.ndarray]:
+        """Keep the current observation as the t-th; whether it is an episode's first, and the task of the episode."""
         assert self._timestep is not None
 
         def keep(kept: np.ndarray, seen: np.ndarray) -> None:
             kept[t] = seen
 
         jax.tree.map(keep, observations, self._timestep.observation)
-        return self._timestep.is_first.copy()
+        return self._timestep.is_first.copy(), tasks_of(self._batch).copy()
 
     def _answer(self, timestep: TimeStep) -> tuple[np.ndarray, np.ndarray, Episodes]:
         """Reward, discount, and the episodes that ended; all the actor's own."""

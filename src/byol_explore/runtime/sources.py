@@ -181,8 +181,8 @@ class LocalActors:
             for index in range(runtime.actors):
                 entropy = np.random.SeedSequence([self.config.seed, index, rounds]).generate_state(2)
                 key, seed = jax.random.key(int(entropy[0])), int(entropy[1])
-                length = runtime.sequence_length
-                actors.append(HostActor(self.envs, size, length, key, seed, first=index * size))
+                length, tasks = runtime.sequence_length, self.config.tasks
+                actors.append(HostActor(self.envs, size, length, key, seed, first=index * size, tasks=tasks))
         except BaseException:
             for actor in actors:
                 actor.close()
