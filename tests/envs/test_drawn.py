@@ -153,7 +153,7 @@ class OutsideBatch:
     def _step(self, action: Action, moving: np.ndarray) -> TimeStep:
         ended = self._move(action.discrete[:, 0], moving)
         reward = action.discrete[:, 0] + 1.0
-        return self._boundaries.next(self.seen, reward, ended, ~self._ended & False, moving=moving)
+        return self._boundaries.next(self.seen, reward, ended, np.zeros_like(ended), moving=moving)
 
     def places(self) -> np.ndarray:
         return np.stack([self.seen["world"], self.seen["time"]], axis=1)

@@ -88,7 +88,9 @@ class Judge:
         raw = judgement.statistics.reward.normalizer.raw
 
         def paid(index: Array) -> Array:
-            return masked_mean(rewards.scaled, valid & (task == index))
+            """Of a task; one that is not in the batch, as tasks that are drawn may be, counts as the batch does."""
+            mine = valid & (task == index)
+            return masked_mean(rewards.scaled, jnp.where(jnp.any(mine), mine, valid))
 
         return {
             "uncertainty": masked_mean(uncertainty, valid),

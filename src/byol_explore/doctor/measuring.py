@@ -67,6 +67,7 @@ def probe_rollout(
     seen = jax.device_get(_look(learner, state, trajectory))
     valid, config = np.asarray(trajectory.valid), learner.config
     now, running = _farthest_off(seen, trajectory)
+    played = set(np.asarray(trajectory.task)[:-1][valid].tolist())  # tasks that are drawn may be missing
     duals: dict[str, np.ndarray] = {}
     if isinstance(state.duals, vmpo.Duals):
         duals = jax.device_get(state.duals)._asdict()
@@ -76,7 +77,7 @@ def probe_rollout(
     return Probe(
         steps=steps,
         learner_steps=int(state.step),
-        tasks={name: _task(state, trajectory, seen, index) for index, name in enumerate(tasks)},
+        tasks={name: _task(state, trajectory, seen, index) for index, name in enumerate(tasks) if index in played},
         target=target,
         boundary=_boundary(config, state, trajectory, seen, lambda other: _look(learner, state, other).uncertainty),
         uncertainty=now,
