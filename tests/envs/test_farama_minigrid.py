@@ -1,5 +1,6 @@
 """Farama's MiniGrid through Gymnasium: symbols, directions and missions are known as what they are, and it trains."""
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from byol_explore import training
-from byol_explore.config import Config, CuriosityConfig, RuntimeConfig
+from byol_explore.config import Config, CuriosityConfig, NetworkConfig, RuntimeConfig
 from byol_explore.doctor.checks import diagnose
 from byol_explore.envs.farama_minigrid import symbols_of
 from byol_explore.envs.gymnasium import Gymnasium
@@ -76,19 +77,33 @@ def test_other_environments_have_no_symbols() -> None:
     env.close()
 
 
-@pytest.mark.usefixtures("compiles_quickly")
-def test_it_trains_and_is_evaluated_and_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def trained(directory: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Path:
+    """A short run; what its directory names is not this package's."""
     monkeypatch.setattr(training, "draw_curves", lambda directory: None)
-    monkeypatch.setenv("BYOL_EXPLORE_TRUST", "1")  # what the run directory names is not this package's
+    monkeypatch.setenv("BYOL_EXPLORE_TRUST", "1")
     config = Config(
         env=f"gymnasium:{DOOR_KEY}", steps=400, network=NETWORK, curiosity=CuriosityConfig(horizon=2),
         runtime=RuntimeConfig(num_envs=4, batch_size=4, sequence_length=11, rollouts_per_dispatch=2, devices=1,
                               deterministic=True),
     )  # fmt: skip
-    summary = training.train(config, tmp_path / "run", quiet=True)
-    assert summary["steps"] == 400
-    row = read_metrics(summary.run_dir / "metrics.jsonl")[-1]
+    summary = training.train(dataclasses.replace(config, **changes), directory, quiet=True)
+    row = read_metrics(directory / "metrics.jsonl")[-1]
+    assert row["steps"] == summary["steps"]
     assert np.isfinite(row["loss"])
-    assert row["embedding_spread"] > 0.1
-    assert evaluate(summary.run_dir, episodes=2)
-    assert diagnose(summary.run_dir)
+    return directory
+
+
+@pytest.mark.usefixtures("compiles_quickly")
+def test_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the first look, which takes longer than the rest."""
+    trained(tmp_path / "run", monkeypatch, network=dataclasses.replace(NETWORK, center=False))
+
+
+@pytest.mark.slow
+def test_it_trains_out_of_the_box_and_is_evaluated_and_diagnosed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = trained(tmp_path / "run", monkeypatch, network=NetworkConfig())
+    assert read_metrics(directory / "metrics.jsonl")[-1]["embedding_spread"] > 0.3
+    assert evaluate(directory, episodes=2)["tasks"]
+    assert {finding.check for finding in diagnose(directory)}
