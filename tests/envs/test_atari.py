@@ -225,6 +225,22 @@ def test_settings_reach_the_games() -> None:
         make_envs(["atari:freeway", "rooms-2"])
 
 
+def test_games_outside_the_mask_stand_still() -> None:
+    """Also one that has ended: it begins anew when it is its turn."""
+    with contextlib.closing(Atari("freeway", AtariSettings(noops=0, max_frames=8), workers=2).batch(3, 0)) as batch:
+        batch.reset()
+        up, before = Action(np.ones((3, 1), int), np.zeros((3, 0))), batch._shared.ram.copy()
+        answer = batch.step_some(up, np.array([True, False, True]))
+        moved = (batch._shared.ram != before).any(axis=1)
+        assert (moved.tolist(), answer.is_last[[0, 2]].tolist()) == ([True, False, True], [False, False])
+        assert batch.step_some(up, np.array([True, True, False])).is_last[:2].tolist() == [True, False]
+        for _ in range(2):
+            answer = batch.step_some(up, np.array([False, True, False]))
+        assert answer.is_first[1], "it ended one step before"
+        answer = batch.step_some(up, np.array([True, False, True]))
+        assert (answer.is_first[[0, 2]].tolist(), answer.is_last[[0, 2]].tolist()) == ([True, False], [False, True])
+
+
 def test_all_games_come_with_ale_py() -> None:
     """Nothing has to be fetched."""
     package = Path(ale_py.__file__).parent

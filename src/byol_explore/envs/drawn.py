@@ -1,12 +1,29 @@
 """Environments inside jit whose task is drawn at the beginning of each episode (section 4 of the paper)."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
-from byol_explore.envs.base import AutoReset, Environment, EpisodeState, VectorEnv, places_of
+from byol_explore.envs.base import AutoReset, Environment, EnvSpec, EpisodeState, VectorEnv, places_of
 from byol_explore.types import Action, Array, PyTree, TimeStep
+
+
+class Environments(Protocol):
+    """A batch of environments inside jit over one or several tasks."""
+
+    num_envs: int
+    spec: EnvSpec
+
+    def reset(self, key: Array, /) -> tuple[PyTree, TimeStep]: ...
+    def step(self, state: PyTree, action: Action, /) -> tuple[PyTree, TimeStep]: ...
+    def task(self, state: PyTree, /) -> Array:
+        """[E] int32, of the episode that each environment is in."""
+        ...
+
+    def places(self, state: PyTree, /) -> Array:
+        """[E, 2] rows and columns, or [E, 0] where nobody knows."""
+        ...
 
 
 class DrawnState(NamedTuple):
@@ -22,8 +39,9 @@ class DrawnTasks:
     """A batch of environments, each of which draws its task uniformly at the beginning of each episode.
 
     In one program all environments do the same, so the worlds of all tasks are stepped for every environment and one
-    answer is taken: a step costs the sum over the tasks, where a fixed assignment costs their mean. Worlds that are not
-    played stand still.
+    answer is taken: a step of the worlds costs the sum over the tasks, where a fixed assignment costs their mean. With
+    rooms-4 and rooms-6 acting takes 15% longer, and acting and learning together as long as before. Worlds that are
+    not played stand still.
     """
 
     def __init__(self, envs: list[Environment], num_envs: int) -> None:
@@ -61,7 +79,7 @@ class DrawnTasks:
         return jax.vmap(lambda key: jax.random.randint(key, (), 0, len(self.tasks)))(keys)
 
 
-def make_vector(envs: list[Environment], num_envs: int, tasks: str) -> VectorEnv | DrawnTasks:
+def make_vector(envs: list[Environment], num_envs: int, tasks: str) -> Environments:
     """A batch over one or several tasks, fixed or drawn."""
     return DrawnTasks(envs, num_envs) if tasks == "drawn" and len(envs) > 1 else VectorEnv(envs, num_envs)
 

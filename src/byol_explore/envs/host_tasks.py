@@ -50,8 +50,10 @@ class DrawnBatch:
     """A batch of environments, each of which draws its task uniformly at the beginning of each episode.
 
     Every environment has a world of every task, and only the one that it plays is stepped. A family whose batches can
-    leave some of their environments out (`Partial`; Atari) steps the others together. All others are stepped one
-    environment after the other, which takes the gain from those that have a process each.
+    leave some of their environments out (`Partial`; Atari) steps the others together, at the price of a fixed
+    assignment: 7% more for two games. All others are a batch each and stepped one after the other. That costs about a
+    quarter of a millisecond more per environment and step (CartPole takes four to five times as long), and those with
+    a process each do not work in parallel any more.
     """
 
     def __init__(self, envs: Sequence[HostEnvironment], num_envs: int, seed: int) -> None:
@@ -86,13 +88,14 @@ class DrawnBatch:
 
     def _answer(self, moving: np.ndarray, waits: np.ndarray, action: Action | None) -> TimeStep:
         """Of the worlds that move, what they answer; of those that have waited, their first observations."""
-        assert self._now is not None
+        now = self._now
+        assert now is not None
         for index, (batch, firsts) in enumerate(zip(self._batches, self._firsts, strict=True)):
             mine = self.task == index
             if action is not None and np.any(moving & mine):
-                _write(self._now, moving & mine, batch.step_some(action, moving & mine).with_success())
-            _write(self._now, waits & mine, firsts)
-        return self._now
+                _write(now, moving & mine, batch.step_some(action, moving & mine).with_success())
+            _write(now, waits & mine, firsts)
+        return now
 
     def places(self) -> np.ndarray:
         everywhere = np.stack(_of_one_kind([batch.places() for batch in self._batches]))
@@ -117,8 +120,9 @@ class Singles:
 
     def reset(self) -> TimeStep:
         steps = [batch.reset().with_success() for batch in self._batches]
-        self._now = jax.tree.map(lambda *xs: np.concatenate(xs), *steps)
-        return self._now
+        now: TimeStep = jax.tree.map(lambda *xs: np.concatenate(xs), *steps)
+        self._now = now
+        return now
 
     def step_some(self, action: Action, moving: np.ndarray) -> TimeStep:
         assert self._now is not None
