@@ -10,6 +10,7 @@ import pytest
 
 from builders import (
     BATCH,
+    SENSES,
     TIME,
     assert_trees_close,
     at,
@@ -32,7 +33,10 @@ from byol_explore.agent import act
 from byol_explore.envs.base import EnvSpec
 from byol_explore.errors import UserError
 from byol_explore.networks.assembly import Actor, make_representation
+from byol_explore.networks.encoders import HardEightEncoder
 from byol_explore.networks.inputs import ActionInputs, SenseInputs
+from byol_explore.presets import make_config
+from byol_explore.spaces import ActionSpec, Image, Tokens, Vector
 from byol_explore.types import Memory, TimeStep, Trajectory
 
 run_act = jit(act)
@@ -222,3 +226,17 @@ def test_what_only_the_core_reads_is_not_in_the_embedding() -> None:
         other = unroll(actor, trajectory._replace(observation=observation))
         np.testing.assert_array_equal(other.embedding, view.embedding)
         assert np.abs(np.asarray(other.belief) - view.belief).max() > 1e-4, name
+
+
+def test_the_preset_is_the_papers_network_for_hard_eight() -> None:
+    """Appendix A.2: only the image is encoded and predicted; everything else is mixed to 512 for an LSTM of 512."""
+    entries = {**dict.fromkeys(SENSES[:3], Vector(1)), "rgb": Image(72, 96, 3), "instruction": Tokens(16, 256)}
+    spec = EnvSpec("test", entries, ActionSpec((2,), 8), max_steps=10)
+    network = make_config("hard-eight").network
+    representation = jax.eval_shape(lambda key: make_representation(network, spec, key), jax.random.key(0))
+    encoder, inputs = representation.encoder, representation.inputs
+    assert {name: type(entry) for name, entry in encoder.entries.items()} == {"rgb": HardEightEncoder}
+    assert encoder.entries["rgb"].linear.weight.shape == (1024, 256)
+    assert inputs.mix.weight.shape == (256 + 3 * 20 + 64 + 20 + 1, 512)
+    assert inputs.project.weight.shape == (512, 4 * 512)
+    assert representation.core.size == 512
