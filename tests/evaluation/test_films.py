@@ -30,11 +30,12 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_on_a_grid_leaves_maps_of_all_its_steps(directory: Path) -> None:
     (task,) = json.loads((directory / "maps.json").read_text())["tasks"].values()
     assert task["floor"] == ["###########", "#........G#", "###########"]
+    rollout = DISPATCH // 2
     assert [(part["from"], part["to"]) for part in task["slices"]] == [
-        (DISPATCH * n, DISPATCH * (n + 1)) for n in range(DISPATCHES)
+        (rollout * n, rollout * (n + 1)) for n in range(2 * DISPATCHES)
     ]
     visits = np.asarray([part["visits"] for part in task["slices"]])
-    assert visits.sum(axis=(1, 2)).tolist() == [DISPATCH] * DISPATCHES
+    assert visits.sum(axis=(1, 2)).tolist() == [rollout] * 2 * DISPATCHES
     assert not visits[:, [0, 2]].any(), "nobody stands in a wall"
     assert np.asarray([part["intrinsic_reward"] for part in task["slices"]]).sum() > 0
 
