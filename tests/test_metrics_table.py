@@ -28,7 +28,7 @@ def with_boredom(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("with_boredom")
 def test_an_entry_makes_the_report_load_plot_and_explain_it(tmp_path: Path) -> None:
-    write_run(tmp_path, "byol-explore-seed0", make_rows([0.0, 0.5], boredom=4.0))
+    write_run(tmp_path, "byol-explore-seed0", make_rows([0.0, 0.5], uncertainty=1.0, boredom=4.0))
     report = build_report([tmp_path])
     plots = {block.name: block for section in report.sections for block in section.blocks if isinstance(block, Plot)}
     shown = plots["boredom"]

@@ -44,7 +44,7 @@ def config(env: str, *, center: bool, target_decay: float) -> Config:
     return dataclasses.replace(
         base,
         steps=40 * DISPATCH,
-        network=dataclasses.replace(base.network, center=center),
+        network=dataclasses.replace(base.network, center=center, normalize_vectors=False),  # which sees through fog
         curiosity=dataclasses.replace(base.curiosity, target_decay=target_decay),
         runtime=dataclasses.replace(base.runtime, sequence_length=10),
     )

@@ -13,6 +13,7 @@ import pytest
 from ale_py import roms
 
 import byol_explore
+from builders import steps_of
 from byol_explore.envs.atari import Atari, AtariBatch, atari_games
 from byol_explore.envs.atari_emulator import Answer
 from byol_explore.envs.atari_games import HARD_GAMES
@@ -176,7 +177,7 @@ def test_walking_out_of_a_room_is_counted(game: str, actions: list[int], rooms: 
     with opened(game, 1, noops=0) as batch:
         _, places = stream(batch, np.asarray(actions)[:, None])
     coverage = Coverage(Atari(game).spec)
-    coverage.add(places, 0)
+    coverage.add(steps_of(places), 0)
     assert coverage.rooms == {(room,): step for room, step in rooms.items()}
     assert coverage.summary() == {"rooms_found": len(rooms)}
     assert sum(coverage.visits.values()) == len(actions) + 1

@@ -9,7 +9,7 @@ from byol_explore.config import LogConfig, OptimizerConfig, RuntimeConfig
 from byol_explore.envs.probes import PROBES
 from byol_explore.registries import ENVIRONMENTS
 from host_worlds import Outside
-from test_learning import GAMMA, last_row, run
+from test_learning import GAMMA, rows, run
 
 pytestmark = pytest.mark.usefixtures("compiles_quickly")
 
@@ -31,4 +31,4 @@ def test_memory_is_learned_by_actor_threads(tmp_path: Path, monkeypatch: pytest.
     assert summary["success_rate"] > 0.95
     value = sum(GAMMA**n for n in range(6)) / 6
     scale = (1 / 6) ** 0.5
-    assert last_row(summary)["value"] == pytest.approx((1 - GAMMA) * value / scale, abs=0.02)
+    assert rows(summary)[-1]["value"] == pytest.approx((1 - GAMMA) * value / scale, abs=0.02)

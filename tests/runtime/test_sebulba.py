@@ -233,8 +233,8 @@ def watch(monkeypatch: pytest.MonkeyPatch, key: jax.Array | None = None) -> list
     pulled: list[Pulled] = []
 
     class Watched(HostActor):
-        def __init__(self, envs: Any, size: int, length: int, own_key: jax.Array, seed: int, *, first: int) -> None:
-            super().__init__(envs, size, length, own_key if key is None else key, seed, first=first)
+        def __init__(self, envs: Any, size: int, length: int, own_key: jax.Array, seed: int, **others: Any) -> None:
+            super().__init__(envs, size, length, own_key if key is None else key, seed, **others)
 
         def rollout(self, actor: Actor, pulled_at: int = 0) -> Rollout:
             pulled.append(Pulled(actor, pulled_at, host_copy(actor)))
