@@ -82,7 +82,7 @@ def bare_env_rate(runtime: Anakin, actor: ActorState) -> float:
 def training(runtime: Anakin, seconds: float) -> tuple[list[float], float]:
     """Seconds of each dispatch, and FLOPs of one."""
     state = runtime.init(0)
-    flops = count_flops(runtime._dispatch, state)
+    flops = count_flops(runtime._act_and_learn, state)
     state, _ = runtime.dispatch(state)
     times: list[float] = []
     while sum(times) < seconds:
