@@ -25,21 +25,21 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from byol_explore.checkpoint import write_atomically
-from byol_explore.compilation import enable_compilation_cache
 from byol_explore.curiosity.byol_explore import BYOLExplore, encode
-from byol_explore.curiosity.vitals import error_growth
-from byol_explore.envs.atari import Atari
-from byol_explore.envs.atari_emulator import SIZE
+from byol_explore.envs.adapters.atari import Atari
+from byol_explore.envs.adapters.atari_emulator import SIZE
 from byol_explore.envs.base import EnvSpec
 from byol_explore.errors import UserError, unknown
+from byol_explore.files import write_atomically
 from byol_explore.learner import Learner
 from byol_explore.networks.assembly import Actor, Networks, Representation
 from byol_explore.networks.centering import SMALLEST, Centerable, centered
 from byol_explore.networks.layers import Center, Conv, GroupNorm, Linear
 from byol_explore.ops import latent
-from byol_explore.presets import make_config
+from byol_explore.run.vitals import error_growth
+from byol_explore.runtime.compilation import enable_compilation_cache
 from byol_explore.runtime.first_look import look_outside
+from byol_explore.settings.presets import make_config
 from byol_explore.spaces import Image
 from byol_explore.types import Action, Array, Encoder, Policy, Trajectory
 

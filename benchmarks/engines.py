@@ -15,7 +15,7 @@ from ale_py.vector_env import AtariVectorEnv
 from figures import show
 from sebulba import take_turns
 
-from byol_explore.envs.atari import Atari
+from byol_explore.envs.adapters.atari import Atari
 from byol_explore.types import Action
 
 ACTIONS = 18

@@ -16,6 +16,6 @@ def show(figures: dict[str, float], title: str, json_path: Path | None = None) -
         table.add_row(name, f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}")
     Console().print(table)
     if json_path is not None:
-        from byol_explore.checkpoint import write_atomically  # starts JAX, whose memory is not that of a report
+        from byol_explore.files import write_atomically  # starts JAX, whose memory is not that of a report
 
         write_atomically(json_path, json.dumps(figures, indent=2) + "\n")

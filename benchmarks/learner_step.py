@@ -20,16 +20,16 @@ from flops import count_flops
 
 import byol_explore
 from byol_explore.agent import act
-from byol_explore.compilation import enable_compilation_cache
-from byol_explore.config import Config
-from byol_explore.envs.atari_settings import AtariSettings
+from byol_explore.envs.adapters.atari_settings import AtariSettings
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.settings import fill, read_words
 from byol_explore.learner import Batch, Learner
 from byol_explore.networks import cpu
+from byol_explore.runtime.choosing import make_runtime, resolve_devices
+from byol_explore.runtime.compilation import enable_compilation_cache
 from byol_explore.runtime.host_actor import HostActor
 from byol_explore.runtime.sebulba import Sebulba
-from byol_explore.training import make_runtime, resolve_devices
+from byol_explore.settings.config import Config
 from byol_explore.types import PyTree, TimeStep, Trajectory
 
 
@@ -101,7 +101,7 @@ def run(config: Config, envs: list[HostEnvironment], steps: int) -> dict[str, fl
 
 def measure(arguments: Arguments) -> dict[str, float]:
     enable_compilation_cache()
-    config = byol_explore.make_config(arguments.preset)
+    config = byol_explore.config(arguments.preset)
     runtime_config = dataclasses.replace(config.runtime, num_envs=config.runtime.batch_size, actors=1)
     config = resolve_devices(dataclasses.replace(config, runtime=runtime_config).validate())
     envs = byol_explore.make_envs(config.env_ids, config.env_settings)

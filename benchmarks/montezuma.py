@@ -14,10 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from byol_explore.errors import UserError
-from byol_explore.metrics import read_metrics
-from byol_explore.metrics_table import METRICS
+from byol_explore.report.logs import read_metrics
+from byol_explore.report.metrics_table import METRICS
 from byol_explore.report.pyramid import draw_visits
-from byol_explore.run_directory import load_config
+from byol_explore.run.directory import load_config
 
 CURVES = {"cells_found": "Places found in the first room"} | {
     metric.name: metric.title for metric in METRICS if metric.name in ("episode_length", "entropy")

@@ -16,10 +16,10 @@ import numpy as np
 import tyro
 from figures import show
 
-from byol_explore.config import to_dict
-from byol_explore.presets import make_config
 from byol_explore.report.build import build_report
 from byol_explore.report.files import write_report
+from byol_explore.settings.config import to_dict
+from byol_explore.settings.presets import make_config
 
 VARIANTS = {
     "byol-explore": {}, "rnd": {"method": "rnd"}, "icm": {"method": "icm"}, "none": {"method": "none"},

@@ -16,14 +16,14 @@ import tyro
 from figures import show
 
 import byol_explore
-from byol_explore.compilation import enable_compilation_cache
-from byol_explore.config import Config
 from byol_explore.envs.host import HostBatch, HostEnvironment
 from byol_explore.envs.host_tasks import make_batch
-from byol_explore.evaluation.coverage import Coverage
+from byol_explore.run.coverage import Coverage
+from byol_explore.runtime.choosing import make_runtime, resolve_devices
+from byol_explore.runtime.compilation import enable_compilation_cache
 from byol_explore.runtime.host_actor import HostActor
 from byol_explore.runtime.sebulba import Sebulba
-from byol_explore.training import make_runtime, resolve_devices
+from byol_explore.settings.config import Config
 from byol_explore.types import Action
 
 LOAD = ("learner_wait", "actor_wait", "actor_env", "actor_inference", "policy_lag")
@@ -118,7 +118,7 @@ def peak_memory(workers: int) -> int:
 
 def measure(arguments: Arguments) -> dict[str, float]:
     enable_compilation_cache()
-    config = byol_explore.make_config(arguments.preset).validate()
+    config = byol_explore.config(arguments.preset).validate()
     config = resolve_devices(dataclasses.replace(config, log=dataclasses.replace(config.log, evaluate_every=0)))
     envs = byol_explore.make_envs(config.env_ids, config.env_settings)
     runtime = make_runtime(config, envs)

@@ -18,10 +18,10 @@ from figures import show
 from flops import count_flops
 
 import byol_explore
-from byol_explore.compilation import enable_compilation_cache
 from byol_explore.runtime.anakin import ActorState, Anakin
 from byol_explore.runtime.base import spread
-from byol_explore.training import make_runtime, resolve_devices
+from byol_explore.runtime.choosing import make_runtime, resolve_devices
+from byol_explore.runtime.compilation import enable_compilation_cache
 from byol_explore.types import Action, Array
 
 SIZE = 2048
@@ -95,7 +95,7 @@ def training(runtime: Anakin, seconds: float) -> tuple[list[float], float]:
 
 def measure(arguments: Arguments) -> dict[str, float]:
     enable_compilation_cache()
-    config = resolve_devices(byol_explore.make_config(arguments.preset).validate())
+    config = resolve_devices(byol_explore.config(arguments.preset).validate())
     runtime = make_runtime(config, byol_explore.make_envs(config.env_ids))
     times, flops = training(runtime, arguments.seconds)
     peak_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

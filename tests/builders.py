@@ -10,16 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from byol_explore.config import Config, CuriosityConfig, NetworkConfig, RuntimeConfig
 from byol_explore.curiosity.base import Materials
-from byol_explore.curiosity.methods import embedding_size
 from byol_explore.envs.base import EnvSpec
 from byol_explore.learner import Batch, Learner, LearnerState, UpdateOutput
 from byol_explore.networks.assembly import Actor, View, make_actor
 from byol_explore.networks.choosing import make_encoder
 from byol_explore.networks.normalizing import ObservationNormalizer
+from byol_explore.runtime.base import Episodes, Steps
+from byol_explore.settings.config import Config
+from byol_explore.settings.methods import embedding_size
+from byol_explore.settings.parts import CuriosityConfig, NetworkConfig, RuntimeConfig
 from byol_explore.spaces import ActionSpec, Grid, Image, Kind, Tokens, Vector
-from byol_explore.trackers import Episodes, Steps
 from byol_explore.types import Action, Array, Policy, PyTree, Trajectory
 
 # Compiling is what these tests spend their time on: without optimisation it takes less than half.
@@ -113,11 +114,11 @@ def make(constructor: Callable[[Array], Any], seed: int = 0) -> Any:
 
 
 def small_actor(
-    spec: EnvSpec, core: str = "gru", *, own_world: bool = False, seed: int = 0, network: NetworkConfig | None = None
+    spec: EnvSpec, core: str = "gru", *, apart: bool = False, seed: int = 0, network: NetworkConfig | None = None
 ) -> Actor:
     """With noise in all networks; its normalizer has seen some other observations."""
     network = small_network(core) if network is None else network
-    actor = make(lambda key: make_actor(network, spec, key, own_world=own_world, world_size=None), seed)
+    actor = make(lambda key: make_actor(network, spec, key, apart=apart, apart_size=None), seed)
     fresh = ObservationNormalizer(spec.observation, normalizes=network.normalize_vectors)
     seen = jax.tree.map(lambda x: 2.0 * x + 0.5, random_observation(np.random.default_rng(seed), spec, (40,)))
     return eqx.tree_at(lambda x: x.normalizer, actor, fresh.moved(seen))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from byol_explore.cli import main
+from byol_explore.cli.main import main
 
 ESCAPE = "\x1b"
 

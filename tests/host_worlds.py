@@ -14,10 +14,11 @@ import jax
 import numpy as np
 
 from builders import small_config
-from byol_explore.config import Config, LogConfig, RuntimeConfig, VMPOConfig
 from byol_explore.envs.base import Environment, EnvSpec, VectorEnv
 from byol_explore.envs.host import Boundaries, HostEnvironment
 from byol_explore.runtime.sebulba import Sebulba
+from byol_explore.settings.config import Config
+from byol_explore.settings.parts import LogConfig, RuntimeConfig, VMPOConfig
 from byol_explore.spaces import ActionSpec, Vector
 from byol_explore.types import Action, Array, Device, TimeStep
 

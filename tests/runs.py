@@ -16,21 +16,29 @@ import numpy as np
 import pytest
 
 from builders import leaves_with_names, small_config
-from byol_explore import training
-from byol_explore.checkpoint import Checkpoints
-from byol_explore.config import Config, LogConfig, RuntimeConfig, to_dict
-from byol_explore.console import NullDisplay
 from byol_explore.envs.base import Environment
-from byol_explore.envs.probes import Outcome, Probe, ProbeState
 from byol_explore.envs.registry import make_envs
-from byol_explore.metrics import read_metrics
+from byol_explore.envs.worlds.probes import Outcome, Probe, ProbeState
+from byol_explore.report.logs import read_metrics
+from byol_explore.run import loop, training
+from byol_explore.run.checkpoint import Checkpoints
+from byol_explore.run.console import NullDisplay
+from byol_explore.run.loop import Summary
+from byol_explore.run.training import train
 from byol_explore.runtime.anakin import Anakin, AnakinState
+from byol_explore.settings.config import Config, to_dict
+from byol_explore.settings.parts import LogConfig, RuntimeConfig
 from byol_explore.spaces import ActionSpec
-from byol_explore.training import Summary, train
 from byol_explore.types import Action
 
 DISPATCH = 48  # steps: 8 environments, 2 rollouts of 3 transitions
 TIMES = {"elapsed", "steps_per_second"}  # what differs between equal runs
+METRICS = {  # in every line of every run
+    "steps", "learner_steps", "success_rate", "return_mean", "episode_length", "best_return", "episodes",
+    "uncertainty", "intrinsic_reward", "paid_share", "paid_reward", "paying_share", "embedding_spread", "error_growth",
+    "extrinsic_reward", "loss", "loss_curiosity", "loss_value", "loss_policy", "loss_temperature", "loss_kl",
+    "entropy", "kl", "temperature", "gradient_norm", "steps_per_second", "elapsed",
+}  # fmt: skip
 
 
 def tiny(
@@ -79,9 +87,9 @@ def quickly(*, curves: bool = False) -> Iterator[None]:
     """Compile once and without optimising, and draw curves only when asked to: that takes longer than the rest."""
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
-    draw = training.draw_curves if curves else lambda directory: None
+    draw = loop.draw_curves if curves else lambda directory: None
     try:
-        with mock.patch.multiple(training, make_runtime=shared_runtime, draw_curves=draw):
+        with mock.patch.object(training, "make_runtime", shared_runtime), mock.patch.object(loop, "draw_curves", draw):
             yield
     finally:
         jax.config.update("jax_disable_most_optimizations", before)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from byol_explore.trust import VARIABLE
+from byol_explore.settings.trust import VARIABLE
 
 ROOT = Path(__file__).parents[1]
 SMALL = [

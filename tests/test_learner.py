@@ -29,11 +29,12 @@ from builders import (
 )
 from byol_explore.agent import perceive
 from byol_explore.algorithms.judging import Judgement
-from byol_explore.config import AgentConfig, Config, OptimizerConfig
 from byol_explore.curiosity.reward import make_rewards
 from byol_explore.learner import Batch, Learner, LearnerState, _health, curious_encoder
 from byol_explore.networks.assembly import Actor
 from byol_explore.ops import popart
+from byol_explore.settings.config import Config
+from byol_explore.settings.parts import AgentConfig, OptimizerConfig
 from byol_explore.types import Array, Policy, TimeStep, Trajectory
 
 AGENT = AgentConfig(popart_step=0.5, popart_min_scale=1e-3)
@@ -162,13 +163,13 @@ def slow_kls(target: Policy, online: Policy, env: int) -> list[float]:
     return [*kls, *(references.gaussian_kl(mean, stddev, other, stddev) for mean, stddev, other, _ in each)]
 
 
-@pytest.mark.parametrize("own_world", [False, True])
-def test_the_kl_is_to_the_target_policy_and_not_to_the_older_one_that_acted(own_world: bool) -> None:
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_kl_is_to_the_target_policy_and_not_to_the_older_one_that_acted(apart: bool) -> None:
     """The batch says that some other policy acted: constraints and metric are those of the target network all the same.
 
     Adam's first moment of a multiplier is a tenth of its gradient, eps - KL.
     """
-    learner, state, trajectory = setup(with_settings(small_config(share=not own_world)), "hybrid")
+    learner, state, trajectory = setup(with_settings(small_config(share=not apart)), "hybrid")
     state = state._replace(acting=shaken(state.acting, seed=5))
     after, (metrics, *_) = update_of(learner)(state, trajectory)
     pairs = [slow_target_policies(actor, trajectory) for actor in (state.acting, state.online.actor)]

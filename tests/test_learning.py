@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
-from byol_explore.config import (
+from byol_explore.report.logs import read_metrics
+from byol_explore.run.loop import Summary
+from byol_explore.run.training import train
+from byol_explore.settings.config import Config
+from byol_explore.settings.parts import (
     AgentConfig,
-    Config,
     CuriosityConfig,
     NetworkConfig,
     OptimizerConfig,
     RuntimeConfig,
     VMPOConfig,
 )
-from byol_explore.metrics import read_metrics
-from byol_explore.training import Summary, train
 
 NETWORK = NetworkConfig(
     encoder_hidden=(32,), embedding_size=32, belief_size=32, policy_hidden=(32,), value_hidden=(32,),

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import pytest
 
-from byol_explore.config import Config
 from byol_explore.errors import UserError
 from byol_explore.rules import BelowOne, Finite, Fraction, NotNegative, OneOf, Positive, Share, Sizes, check
+from byol_explore.settings.config import Config
 
 
 @dataclass(frozen=True)

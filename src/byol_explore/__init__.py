@@ -7,22 +7,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from byol_explore.config import Config
     from byol_explore.doctor.checks import diagnose
     from byol_explore.envs.registry import env_families, make_env, make_envs, register_env
     from byol_explore.errors import DivergenceError, UserError
-    from byol_explore.evaluation.episodes import evaluate
-    from byol_explore.evaluation.films import film_run
-    from byol_explore.playing import Agent, load_agent
-    from byol_explore.presets import ABLATIONS, PRESETS, make_config
+    from byol_explore.playing.agent import Agent, load_agent
+    from byol_explore.playing.episodes import evaluate
+    from byol_explore.playing.films import film_run
     from byol_explore.report.build import build_report
     from byol_explore.report.files import write_report
-    from byol_explore.run_directory import load_config
+    from byol_explore.run.directory import load_config
+    from byol_explore.run.loop import Summary
+    from byol_explore.run.trackers import Progress, Tracker
+    from byol_explore.run.training import train
+    from byol_explore.settings.config import Config
+    from byol_explore.settings.presets import ABLATIONS, PRESETS
+    from byol_explore.settings.presets import make_config as config
+    from byol_explore.settings.trust import trust
     from byol_explore.study.file import read_study
     from byol_explore.study.runner import run_study
-    from byol_explore.trackers import Progress, Tracker
-    from byol_explore.training import Summary, train
-    from byol_explore.trust import trust
 
 __version__ = "0.1.0"
 
@@ -37,13 +39,13 @@ __all__ = [
     "Tracker",
     "UserError",
     "build_report",
+    "config",
     "diagnose",
     "env_families",
     "evaluate",
     "film_run",
     "load_agent",
     "load_config",
-    "make_config",
     "make_env",
     "make_envs",
     "read_study",
@@ -55,27 +57,29 @@ __all__ = [
 ]
 
 _HOMES = {
-    "config": ("Config",),
     "doctor.checks": ("diagnose",),
     "envs.registry": ("env_families", "make_env", "make_envs", "register_env"),
     "errors": ("DivergenceError", "UserError"),
-    "evaluation.episodes": ("evaluate",),
-    "evaluation.films": ("film_run",),
-    "playing": ("Agent", "load_agent"),
-    "presets": ("ABLATIONS", "PRESETS", "make_config"),
+    "playing.agent": ("Agent", "load_agent"),
+    "playing.episodes": ("evaluate",),
+    "playing.films": ("film_run",),
     "report.build": ("build_report",),
     "report.files": ("write_report",),
-    "run_directory": ("load_config",),
+    "run.directory": ("load_config",),
+    "run.loop": ("Summary",),
+    "run.trackers": ("Progress", "Tracker"),
+    "run.training": ("train",),
+    "settings.config": ("Config",),
+    "settings.presets": ("ABLATIONS", "PRESETS", "config"),
+    "settings.trust": ("trust",),
     "study.file": ("read_study",),
     "study.runner": ("run_study",),
-    "trackers": ("Progress", "Tracker"),
-    "training": ("Summary", "train"),
-    "trust": ("trust",),
 }
+_NAMES_AT_HOME = {"config": "make_config"}  # where the short name would hide too many variables
 
 
 def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
+            return getattr(import_module(f"{__name__}.{module}"), _NAMES_AT_HOME.get(name, name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ from byol_explore.interrupts import leaving_at_once
 
 def main() -> int:
     with leaving_at_once():
-        from byol_explore.cli import main as command_line
+        from byol_explore.cli.main import main as command_line
     return command_line()
 
 

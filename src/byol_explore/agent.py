@@ -1,7 +1,5 @@
 """The stateless recurrent agent: an actor's networks and a memory in, actions and a memory out."""
 
-import jax
-
 from byol_explore.networks.assembly import Actor
 from byol_explore.ops import policies
 from byol_explore.types import Action, Array, Memory, Policy, TimeStep
@@ -11,9 +9,9 @@ def perceive(actor: Actor, memory: Memory, timestep: TimeStep) -> tuple[Memory, 
     """Take in a batch of observations; the memory still holds the action that led here."""
     arguments = (actor.normalizer(timestep.observation), memory.action, timestep.reward, timestep.is_first)
     core = actor.representation.step(memory.core, *arguments)
-    world = () if actor.world is None else actor.world.step(memory.world, *arguments)
+    curious = () if actor.curious is None else actor.curious.step(memory.curious, *arguments)
     policy = actor.policy(actor.representation.core.belief(core))
-    return Memory(core, world, memory.action, timestep.reward), policy
+    return Memory(core, curious, memory.action, timestep.reward), policy
 
 
 def act(
@@ -23,8 +21,3 @@ def act(
     memory, policy = perceive(actor, memory, timestep)
     action = policies.mode(policy) if greedy else policies.sample(policy, key)
     return memory._replace(action=action), policy, action
-
-
-def log_prob(policy: Policy, action: Action) -> Array:
-    """Log pi(a) for a [T, B] grid of policies and actions."""
-    return jax.vmap(jax.vmap(policies.log_prob))(policy, action)

@@ -14,9 +14,7 @@ import optax
 from byol_explore.algorithms.base import Choices
 from byol_explore.algorithms.critic import Critic
 from byol_explore.algorithms.judging import Judge, Judged, Statistics
-from byol_explore.config import Config, OptimizerConfig
 from byol_explore.curiosity.base import CuriosityOutput, Materials
-from byol_explore.curiosity.methods import embedding_size, has_own_representation
 from byol_explore.envs.base import EnvSpec
 from byol_explore.networks.assembly import Actor, Networks, View, make_actor
 from byol_explore.networks.centering import with_centered_encoders
@@ -25,6 +23,9 @@ from byol_explore.networks.layers import MLP, trained
 from byol_explore.ops import latent, policies
 from byol_explore.ops.moments import masked_mean
 from byol_explore.registries import ALGORITHMS, METHODS
+from byol_explore.settings.config import Config
+from byol_explore.settings.methods import embedding_size, has_own_representation
+from byol_explore.settings.parts import OptimizerConfig
 from byol_explore.types import Array, Encoder, Policy, PyTree, Trajectory
 
 
@@ -118,7 +119,7 @@ class Learner:
         size = embedding_size(config)
 
         own = has_own_representation(config)
-        actor = make_actor(network, self.spec, actor_key, own_world=own, world_size=size)
+        actor = make_actor(network, self.spec, actor_key, apart=own, apart_size=size)
         if observation is not None:
             actor = actor.having_seen(observation)
             observation = actor.normalizer(observation)
@@ -193,7 +194,7 @@ class Learner:
         """One forward pass over a batch, the policy's head left out."""
         actor, memory, trajectory = online.actor, trajectory.memory, online.actor.normalized(trajectory)
         view = actor.representation.unroll(trajectory, memory.core)
-        curious = view if actor.world is None else actor.world.unroll(trajectory, memory.world)
+        curious = view if actor.curious is None else actor.curious.unroll(trajectory, memory.curious)
         curiosity = online.curiosity(state.curiosity, curious, trajectory.sequence)
         return Seen(view, curious, curiosity, online.value.hidden(view.belief))
 
@@ -268,7 +269,7 @@ def make_optimizer(settings: OptimizerConfig) -> optax.GradientTransformation:
 
 def curious_encoder(actor: Actor) -> Encoder:
     """The encoder that the curiosity reads: its own, or the policy's when they share."""
-    return actor.representation.encoder if actor.world is None else actor.world.encoder
+    return actor.representation.encoder if actor.curious is None else actor.curious.encoder
 
 
 def keeps_target(period: int, updates: int) -> bool:

@@ -61,7 +61,7 @@ class Memory(NamedTuple):
     """What the agent carries from one observation to the next."""
 
     core: PyTree  # recurrent state of the policy's representation
-    world: PyTree  # recurrent state of the curiosity's own representation, () when shared
+    curious: PyTree  # recurrent state of the curiosity's own representation, () when shared
     action: Action  # the action before the coming observation
     reward: Array  # the extrinsic reward that came with it
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from builders import BATCH, TIME, assert_trees_close, jit, largest, make_spec, make_trajectory, shaken, small_config
-from byol_explore.config import Config, PPOConfig, RuntimeConfig
 from byol_explore.learner import Batch, Learner, LearnerState, curious_encoder
 from byol_explore.runtime.learning import cut, learn
+from byol_explore.settings.config import Config
+from byol_explore.settings.parts import PPOConfig, RuntimeConfig
 from byol_explore.types import PyTree, Trajectory
 
 EPOCHS, ENVS = 3, 2 * BATCH

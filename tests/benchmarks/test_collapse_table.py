@@ -15,8 +15,8 @@ from builders import assert_trees_close
 from byol_explore.envs.base import EnvSpec
 from byol_explore.errors import UserError
 from byol_explore.learner import Learner
-from byol_explore.presets import make_config
 from byol_explore.runtime import first_look
+from byol_explore.settings.presets import make_config
 from byol_explore.spaces import ActionSpec, Image
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "collapse.py"

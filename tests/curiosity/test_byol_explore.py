@@ -324,7 +324,7 @@ def curiosity_gradient(learning: Learning) -> Networks:
 
 def test_with_sharing_curiosity_trains_the_policys_representation(shared: Learning) -> None:
     gradient = curiosity_gradient(shared)
-    assert shared.state.online.actor.world is None
+    assert shared.state.online.actor.curious is None
     representation = gradient.actor.representation
     parts = leaves_with_names((representation.encoder, representation.core))
     assert {name for name, leaf in parts.items() if np.max(np.abs(leaf)) < 1e-5} == set()
@@ -334,7 +334,7 @@ def test_with_sharing_curiosity_trains_the_policys_representation(shared: Learni
 def test_without_sharing_curiosity_trains_only_its_own_representation(apart: Learning) -> None:
     gradient = curiosity_gradient(apart)
     assert largest((gradient.actor.representation, gradient.actor.policy, gradient.value)) < 1e-6
-    parts = leaves_with_names((gradient.actor.world.encoder, gradient.actor.world.core))
+    parts = leaves_with_names((gradient.actor.curious.encoder, gradient.actor.curious.core))
     assert {name for name, leaf in parts.items() if np.max(np.abs(leaf)) < 1e-5} == set()
 
 
@@ -366,7 +366,7 @@ def test_learner_draws_fixed_targets_anew() -> None:
 
 def test_only_without_sharing_curiosity_reads_another_encoder(shared: Learning, apart: Learning) -> None:
     assert curious_encoder(shared.state.online.actor) is shared.state.online.actor.representation.encoder
-    assert curious_encoder(apart.state.online.actor) is apart.state.online.actor.world.encoder
+    assert curious_encoder(apart.state.online.actor) is apart.state.online.actor.curious.encoder
 
 
 def test_learner_moves_the_target_after_its_step(apart: Learning) -> None:

@@ -28,9 +28,9 @@ from builders import (
 )
 from byol_explore.curiosity.base import CuriosityOutput
 from byol_explore.curiosity.icm import ICM
-from byol_explore.curiosity.methods import embedding_size, has_own_representation
 from byol_explore.envs.base import EnvSpec
 from byol_explore.networks.assembly import Representation, View
+from byol_explore.settings.methods import embedding_size, has_own_representation
 from byol_explore.types import Action, Trajectory
 
 

@@ -154,7 +154,7 @@ def rewards_over_time(per_task: bool) -> tuple[list[np.ndarray], list[np.ndarray
     return paid, batches, task
 
 
-def test_a_normaliser_for_each_task_is_what_the_task_would_have_alone() -> None:
+def test_a_normalizer_for_each_task_is_what_the_task_would_have_alone() -> None:
     paid, batches, task = rewards_over_time(per_task=True)
     for index in range(2):
         mine = task == index
@@ -163,7 +163,7 @@ def test_a_normaliser_for_each_task_is_what_the_task_would_have_alone() -> None:
             np.testing.assert_allclose(reward[mine], expected, rtol=1e-3, atol=1e-3)
 
 
-def test_with_one_normaliser_a_task_with_small_errors_is_paid_nothing() -> None:
+def test_with_one_normalizer_a_task_with_small_errors_is_paid_nothing() -> None:
     shared, _, task = rewards_over_time(per_task=False)
     own, _, _ = rewards_over_time(per_task=True)
     assert all(not np.any(reward[task == 1]) for reward in shared)

@@ -27,11 +27,11 @@ from builders import (
     small_network,
 )
 from byol_explore.curiosity.base import CuriosityOutput
-from byol_explore.curiosity.methods import embedding_size, has_own_representation
 from byol_explore.curiosity.reward import Rewards, RewardStatistics, make_rewards
 from byol_explore.curiosity.rnd import RND
 from byol_explore.learner import Learner
 from byol_explore.networks.assembly import View, make_encoder
+from byol_explore.settings.methods import embedding_size, has_own_representation
 from byol_explore.types import Array, Trajectory
 
 SPEC = make_spec("vector", "discrete")

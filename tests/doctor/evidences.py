@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Any
 
-from byol_explore.config import Config
 from byol_explore.doctor.evidence import BoundaryProbe, Evidence, Probe, TargetProbe, TaskProbe
-from byol_explore.presets import make_config
+from byol_explore.settings.config import Config
+from byol_explore.settings.presets import make_config
 from byol_explore.spaces import ActionSpec
 
 TASK = TaskProbe(

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from byol_explore.cli import main
-from byol_explore.config import Config
-from byol_explore.envs.probes import Corridor, ProbeState
-from byol_explore.metrics import read_metrics
+from byol_explore.cli.main import main
+from byol_explore.envs.worlds.probes import Corridor, ProbeState
 from byol_explore.registries import ENVIRONMENTS
+from byol_explore.report.logs import read_metrics
+from byol_explore.settings.config import Config
 from byol_explore.types import Array
 from runs import quickly, run, tiny
 

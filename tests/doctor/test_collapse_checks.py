@@ -8,7 +8,7 @@ from evidences import HEALTHY, ROW, TASK, changed, logged, probed, seen, with_co
 from byol_explore.doctor.checks import examine
 from byol_explore.doctor.collapse_checks import check_embedding, check_horizon
 from byol_explore.doctor.evidence import Evidence
-from byol_explore.presets import make_config
+from byol_explore.settings.presets import make_config
 
 
 def lines(*spreads: float) -> Evidence:

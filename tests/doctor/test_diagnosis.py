@@ -12,17 +12,17 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from byol_explore.checkpoint import Checkpoints
-from byol_explore.cli import main
-from byol_explore.commands.doctor import closing
-from byol_explore.config import Config
+from byol_explore.cli.doctor import closing
+from byol_explore.cli.main import main
 from byol_explore.doctor.checks import diagnose
 from byol_explore.doctor.findings import VERDICTS, Finding, Verdict, worst_first
 from byol_explore.learner import LearnerState
-from byol_explore.run_directory import write_config
+from byol_explore.run.checkpoint import Checkpoints
+from byol_explore.run.directory import write_config
+from byol_explore.settings.config import Config
 from runs import damage, largest_file, quickly, run, shared_runtime, tiny
 
-NAMES = ("target", "embedding", "horizon", "normaliser", "paid", "boundaries", "mixing", "temperature", "kl",
+NAMES = ("target", "embedding", "horizon", "normalizer", "paid", "boundaries", "mixing", "temperature", "kl",
          "kl multiplier", "value", "entropy", "numbers", "gradient")  # fmt: skip
 Damage = Callable[[LearnerState], LearnerState]
 
@@ -91,7 +91,7 @@ def cold(learner: LearnerState) -> LearnerState:
 
 def test_an_exploding_scale_and_a_temperature_at_its_floor_are_found(healthy: Path, tmp_path: Path) -> None:
     findings = diagnose(broken(healthy, tmp_path / "broken", lambda learner: exploded(cold(learner))))
-    assert {f.check for f in findings if f.verdict == "bad"} == {"normaliser", "temperature"}
+    assert {f.check for f in findings if f.verdict == "bad"} == {"normalizer", "temperature"}
     assert [f.verdict for f in findings[:2]] == ["bad", "bad"], "the worst come first"
     assert all(f.advice for f in findings[:2])
 

@@ -7,7 +7,7 @@ from evidences import TASK, changed, logged, probed, seen, with_config
 
 from byol_explore.doctor.evidence import Evidence
 from byol_explore.doctor.payment_checks import check_mixing, check_paid
-from byol_explore.presets import make_config
+from byol_explore.settings.presets import make_config
 
 
 def two_tasks(left: float, right: float, scale_step: float = 0.0, **curiosity: bool) -> Evidence:

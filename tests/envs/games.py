@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from ale_py import ALEInterface, roms
 
-from byol_explore.envs.atari_emulator import RAM_SIZE, SIZE, Emulator
-from byol_explore.envs.atari_settings import AtariSettings
+from byol_explore.envs.adapters.atari_emulator import RAM_SIZE, SIZE, Emulator
+from byol_explore.envs.adapters.atari_settings import AtariSettings
 
 NOOP, RIGHT, LEFT = 0, 3, 4  # of the full set
 X, LIVES = 42, 58  # addresses in Montezuma's RAM

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from byol_explore.envs.gymnasium import Gymnasium, GymnasiumBatch
+from byol_explore.envs.adapters.gymnasium import Gymnasium, GymnasiumBatch
 from byol_explore.types import Action
 
 LENGTHS = (2, 3, 1)  # of episodes, in turns; the second kind is cut short, the others terminate

@@ -14,13 +14,13 @@ from ale_py import roms
 
 import byol_explore
 from builders import steps_of
-from byol_explore.envs.atari import Atari, AtariBatch, atari_games
-from byol_explore.envs.atari_emulator import Answer
-from byol_explore.envs.atari_games import HARD_GAMES
-from byol_explore.envs.atari_settings import AtariSettings
+from byol_explore.envs.adapters.atari import Atari, AtariBatch, atari_games
+from byol_explore.envs.adapters.atari_emulator import Answer
+from byol_explore.envs.adapters.atari_games import HARD_GAMES
+from byol_explore.envs.adapters.atari_settings import AtariSettings
 from byol_explore.envs.registry import make_env, make_envs
 from byol_explore.errors import UserError
-from byol_explore.evaluation.coverage import Coverage
+from byol_explore.run.coverage import Coverage
 from byol_explore.types import Action, TimeStep
 from envs.games import LEFT, NOOP, RIGHT, emulator, random_actions
 

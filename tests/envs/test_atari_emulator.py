@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv
 
-from byol_explore.envs.atari_emulator import SIZE, Answer, shrink
+from byol_explore.envs.adapters.atari_emulator import SIZE, Answer, shrink
 from envs.games import NOOP, RIGHT, bare, emulator, random_actions
 
 # Against ale-py's vector environment, which is written in C++

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from byol_explore.envs import atari
-from byol_explore.envs.atari import Atari, AtariBatch
-from byol_explore.envs.atari_settings import AtariSettings
+from byol_explore.envs.adapters import atari
+from byol_explore.envs.adapters.atari import Atari, AtariBatch
+from byol_explore.envs.adapters.atari_settings import AtariSettings
 from byol_explore.envs.host_tasks import TaskBatch
 from byol_explore.types import Action
 
@@ -169,7 +169,7 @@ def test_workers_end_with_their_parent() -> None:
     """However it ends. They have its stderr, which is at its end only when all of them have closed it."""
     script = (
         "import time\n"
-        "from byol_explore.envs.atari import Atari\n"
+        "from byol_explore.envs.adapters.atari import Atari\n"
         "batch = Atari('freeway', workers=2).batch(2, 0)\n"
         "batch.reset()\n"
         "print(*[worker.pid for worker in batch._workers], flush=True)\n"
@@ -192,6 +192,6 @@ def test_workers_end_with_their_parent() -> None:
 
 def test_a_worker_starts_without_jax() -> None:
     """Which would take it seconds, and a good part of the memory."""
-    script = "import byol_explore.envs.atari_emulator, sys; print('jax' in sys.modules)"
+    script = "import byol_explore.envs.adapters.atari_emulator, sys; print('jax' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=PATIENCE)
     assert run.stdout.split() == [b"False"]

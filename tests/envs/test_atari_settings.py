@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from byol_explore.envs.atari import Atari
-from byol_explore.envs.atari_emulator import Answer, action_count
-from byol_explore.envs.atari_settings import AtariSettings
+from byol_explore.envs.adapters.atari import Atari
+from byol_explore.envs.adapters.atari_emulator import Answer, action_count
+from byol_explore.envs.adapters.atari_settings import AtariSettings
 from byol_explore.errors import UserError
 from byol_explore.evaluation.rules import evaluation_envs
-from byol_explore.presets import make_config
+from byol_explore.settings.presets import make_config
 from envs.games import LEFT, LIVES, NOOP, RIGHT, X, emulator, memories, random_actions
 
 OWN = AtariSettings(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from xminigrid.core.constants import Colors, Tiles
 
-from byol_explore.envs.corridors import LEG, corridor_layout
-from byol_explore.envs.minigrid import MiniGrid
 from byol_explore.envs.registry import make_env
+from byol_explore.envs.worlds.corridors import LEG, corridor_layout
+from byol_explore.envs.worlds.minigrid import MiniGrid
 from byol_explore.errors import UserError
 from byol_explore.types import Action
 

@@ -97,7 +97,7 @@ def test_worlds_that_are_not_played_stand_still() -> None:
     state, _ = envs.reset(jax.random.key(0))
     after, _ = jax.jit(envs.step)(state, Action(jnp.ones((8, 1), jnp.int32), jnp.zeros((8, 0))))
     for index in range(3):
-        moved = after.worlds[index].world["time"] != state.worlds[index].world["time"]
+        moved = after.worlds[index].inner["time"] != state.worlds[index].inner["time"]
         np.testing.assert_array_equal(moved, state.task == index)
 
 

@@ -10,16 +10,16 @@ import gymnasium
 import numpy as np
 import pytest
 
-from byol_explore.config import Config
-from byol_explore.envs.atari import Atari
+from byol_explore.envs.adapters.atari import Atari
+from byol_explore.envs.adapters.gymnasium import Gymnasium
 from byol_explore.envs.families import FAMILIES
-from byol_explore.envs.gymnasium import Gymnasium
 from byol_explore.envs.registry import make_env, make_envs, register_env
 from byol_explore.envs.settings import described
 from byol_explore.errors import UserError
 from byol_explore.registries import ENVIRONMENTS
-from byol_explore.run_directory import load_config, write_config
-from byol_explore.trust import VARIABLE, outside_code
+from byol_explore.run.directory import load_config, write_config
+from byol_explore.settings.config import Config
+from byol_explore.settings.trust import VARIABLE, outside_code
 from command_line import call
 from envs.scripted import number, open_batch, registered
 from hosts import Scripted
@@ -100,7 +100,7 @@ def test_settings_hold_for_all_tasks_of_a_family_and_each_takes_its_own() -> Non
 @pytest.mark.parametrize(("workers", "actors", "expected"), [(0, 2, 3), (0, 1, 6), (0, 9, 1), (5, 2, 5)])
 def test_actors_share_the_cores(monkeypatch: pytest.MonkeyPatch, workers: int, actors: int, expected: int) -> None:
     """Evaluations have all of them."""
-    for module in ("atari", "registry"):
+    for module in ("adapters.atari", "registry"):
         monkeypatch.setattr(f"byol_explore.envs.{module}.available_cores", lambda: 6)
     [env] = make_envs(["atari:freeway"], {"workers": workers}, actors=actors)
     assert isinstance(env, Atari)

@@ -9,14 +9,15 @@ import gymnasium
 import numpy as np
 import pytest
 
-from byol_explore import training
-from byol_explore.config import Config, CuriosityConfig, NetworkConfig, RuntimeConfig
 from byol_explore.doctor.checks import diagnose
-from byol_explore.envs.farama_minigrid import symbols_of
-from byol_explore.envs.gymnasium import Gymnasium
-from byol_explore.envs.texts import tokens
-from byol_explore.evaluation.episodes import evaluate
-from byol_explore.metrics import read_metrics
+from byol_explore.envs.adapters.farama_minigrid import symbols_of
+from byol_explore.envs.adapters.gymnasium import Gymnasium
+from byol_explore.envs.adapters.texts import tokens
+from byol_explore.playing.episodes import evaluate
+from byol_explore.report.logs import read_metrics
+from byol_explore.run import loop, training
+from byol_explore.settings.config import Config
+from byol_explore.settings.parts import CuriosityConfig, NetworkConfig, RuntimeConfig
 from byol_explore.spaces import ActionSpec, Grid, Tokens, Vector
 from byol_explore.types import Action
 from envs.scripted import open_batch
@@ -79,7 +80,7 @@ def test_other_environments_have_no_symbols() -> None:
 
 def trained(directory: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Path:
     """A short run; what its directory names is not this package's."""
-    monkeypatch.setattr(training, "draw_curves", lambda directory: None)
+    monkeypatch.setattr(loop, "draw_curves", lambda directory: None)
     monkeypatch.setenv("BYOL_EXPLORE_TRUST", "1")
     config = Config(
         env=f"gymnasium:{DOOR_KEY}", steps=400, network=NETWORK, curiosity=CuriosityConfig(horizon=2),

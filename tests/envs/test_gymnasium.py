@@ -10,8 +10,8 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import SyncVectorEnv
 
-from byol_explore.envs.gymnasium import Gymnasium, told_success
-from byol_explore.envs.gymnasium_settings import GymnasiumSettings
+from byol_explore.envs.adapters.gymnasium import Gymnasium, told_success
+from byol_explore.envs.adapters.gymnasium_settings import GymnasiumSettings
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.spaces import ActionSpec, Image, Kind, Vector
 from byol_explore.types import UNSAID, Action, TimeStep

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from byol_explore.envs.gymnasium import Gymnasium
+from byol_explore.envs.adapters.gymnasium import Gymnasium
 from byol_explore.envs.registry import make_env
 from byol_explore.errors import UserError
 from envs.scripted import Counted, number, open_batch, registered

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
-from byol_explore.envs.gymnasium_spaces import actions_of, observations_of
+from byol_explore.envs.adapters.gymnasium_spaces import actions_of, observations_of
 from byol_explore.errors import UserError
 from byol_explore.spaces import ActionSpec, Grid, Image, Tokens, Vector
 from byol_explore.types import Action

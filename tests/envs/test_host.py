@@ -5,7 +5,7 @@ import pytest
 
 from byol_explore.envs.host import Boundaries, HostEnvironment
 from byol_explore.envs.host_tasks import TaskBatch, make_batch
-from byol_explore.envs.probes import PROBES
+from byol_explore.envs.worlds.probes import PROBES
 from byol_explore.spaces import ActionSpec
 from byol_explore.types import UNSAID, Action, TimeStep
 from host_worlds import EPISODES, Outside, Scripted, ScriptedBatch, crash, payment, seen, timeline

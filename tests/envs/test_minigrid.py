@@ -12,8 +12,8 @@ import xminigrid
 from xminigrid.core.goals import EmptyGoal
 from xminigrid.types import TimeStep as XTimeStep
 
-from byol_explore.envs.minigrid import MiniGrid
 from byol_explore.envs.registry import make_env
+from byol_explore.envs.worlds.minigrid import MiniGrid
 from byol_explore.types import Action, Array, PyTree, TimeStep
 
 Step = Callable[[XTimeStep, Action], tuple[XTimeStep, TimeStep]]

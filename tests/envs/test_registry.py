@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from byol_explore.envs.atari_games import HARD_GAMES
+from byol_explore.envs.adapters.atari_games import HARD_GAMES
 from byol_explore.envs.base import VectorEnv
 from byol_explore.envs.registry import env_families, make_env, make_envs
 from byol_explore.errors import UserError

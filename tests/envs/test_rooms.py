@@ -9,9 +9,9 @@ import pytest
 from xminigrid.core.constants import Colors, Tiles
 from xminigrid.types import TimeStep as XTimeStep
 
-from byol_explore.envs.minigrid import MiniGrid
 from byol_explore.envs.registry import make_env
-from byol_explore.envs.rooms import DOOR_COLORS
+from byol_explore.envs.worlds.minigrid import MiniGrid
+from byol_explore.envs.worlds.rooms import DOOR_COLORS
 from byol_explore.spaces import Grid
 from byol_explore.types import Action, Array, TimeStep
 

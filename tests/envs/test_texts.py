@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 
-from byol_explore.envs.texts import TEXT, read_texts, tokens
+from byol_explore.envs.adapters.texts import TEXT, read_texts, tokens
 
 
 def test_words_have_fixed_numbers() -> None:
@@ -16,7 +16,7 @@ def test_words_have_fixed_numbers() -> None:
 def test_another_process_reads_the_same() -> None:
     """Python's own hash of texts would not."""
     text = "use the key to open the door and then get to the goal"
-    program = f"from byol_explore.envs.texts import tokens; print(tokens({text!r}))"
+    program = f"from byol_explore.envs.adapters.texts import tokens; print(tokens({text!r}))"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert out.strip() == str(tokens(text))
 

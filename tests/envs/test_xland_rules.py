@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from xminigrid.core.constants import Tiles
 
-from byol_explore.envs.minigrid import MiniGrid
 from byol_explore.envs.registry import make_env
-from byol_explore.envs.xland_rules import BALL, SQUARE, STAR
+from byol_explore.envs.worlds.minigrid import MiniGrid
+from byol_explore.envs.worlds.xland_rules import BALL, SQUARE, STAR
 from byol_explore.types import Action, TimeStep
 
 from .planner import MOVES, PICK_UP, PUT_DOWN, Cell, ahead, find, walk_up_to

@@ -5,11 +5,11 @@ from importlib.resources import files
 
 import pytest
 
-from byol_explore.envs.atari_games import HARD_GAMES
+from byol_explore.envs.adapters.atari_games import HARD_GAMES
 from byol_explore.errors import UserError
 from byol_explore.evaluation.aggregate import STATISTICS, aggregate
 from byol_explore.evaluation.paper import HARD_EIGHT, LABELS, REFERENCES, TABLES, paper_scores, paper_statistics
-from byol_explore.presets import ABLATIONS
+from byol_explore.settings.presets import ABLATIONS
 
 WITH_STATISTICS = [name for name, table in TABLES.items() if table.has_statistics]
 CELLS = [

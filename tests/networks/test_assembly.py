@@ -35,7 +35,7 @@ from byol_explore.errors import UserError
 from byol_explore.networks.assembly import Actor, make_representation
 from byol_explore.networks.encoders import HardEightEncoder
 from byol_explore.networks.inputs import ActionInputs, SenseInputs
-from byol_explore.presets import make_config
+from byol_explore.settings.presets import make_config
 from byol_explore.spaces import ActionSpec, Image, Tokens, Vector
 from byol_explore.types import Memory, TimeStep, Trajectory
 
@@ -44,8 +44,8 @@ run_act = jit(act)
 
 @jit
 def unroll_world(actor: Actor, trajectory: Trajectory) -> Any:
-    assert actor.world is not None
-    return actor.world.unroll(actor.normalized(trajectory), trajectory.memory.world)
+    assert actor.curious is not None
+    return actor.curious.unroll(actor.normalized(trajectory), trajectory.memory.curious)
 
 
 class Case(NamedTuple):
@@ -64,9 +64,9 @@ CASES = {
 
 @pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest) -> Case:
-    observation, action, core, own_world = CASES[request.param]
+    observation, action, core, apart = CASES[request.param]
     spec = make_spec(observation, action)
-    return Case(spec, small_actor(spec, own_world=own_world, network=network_of(observation, core)))
+    return Case(spec, small_actor(spec, apart=apart, network=network_of(observation, core)))
 
 
 def random_stream(spec: EnvSpec, length: int, seed: int = 0) -> TimeStep:
@@ -111,9 +111,9 @@ def test_learner_recomputes_the_policy_that_acted(case: Case) -> None:
         recomputed = jax.tree.map(lambda x: x[:-1], at(call(case.actor.policy, view.belief)))
         assert_trees_close(recomputed, trajectory.policy, rtol=1e-4, atol=1e-5)
         assert_trees_close(at(view.state, TIME - 2), memory.core, rtol=1e-4, atol=1e-5)
-        if case.actor.world is not None:
+        if case.actor.curious is not None:
             world = unroll_world(case.actor, trajectory)
-            assert_trees_close(at(world.state, TIME - 2), memory.world, rtol=1e-4, atol=1e-5)
+            assert_trees_close(at(world.state, TIME - 2), memory.curious, rtol=1e-4, atol=1e-5)
 
 
 def test_unroll_equals_perceiving_step_by_step(case: Case) -> None:
@@ -176,11 +176,11 @@ def test_the_action_before_a_first_observation_has_no_influence(case: Case) -> N
 
 def test_only_an_actor_with_its_own_world_has_one() -> None:
     spec = make_spec()
-    shared, apart = small_actor(spec), small_actor(spec, own_world=True)
-    assert shared.world is None
-    assert shared.initial_memory(spec, BATCH).world == ()
-    assert leaves_with_names(apart.world).keys() == leaves_with_names(apart.representation).keys()
-    assert apart.initial_memory(spec, BATCH).world.shape == (BATCH, 6)
+    shared, apart = small_actor(spec), small_actor(spec, apart=True)
+    assert shared.curious is None
+    assert shared.initial_memory(spec, BATCH).curious == ()
+    assert leaves_with_names(apart.curious).keys() == leaves_with_names(apart.representation).keys()
+    assert apart.initial_memory(spec, BATCH).curious.shape == (BATCH, 6)
 
 
 def test_initial_memory_is_initial_everywhere() -> None:

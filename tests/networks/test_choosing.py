@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from builders import SENSES, call, make, make_spec, network_of, random_observation, small_network
-from byol_explore.config import NetworkConfig
 from byol_explore.envs.base import EnvSpec
 from byol_explore.errors import UserError
 from byol_explore.networks.choosing import encoded_entries, encoder_names, make_encoder, sensed_entries
@@ -24,6 +23,7 @@ from byol_explore.networks.encoders import (
 from byol_explore.networks.layers import Linear
 from byol_explore.networks.words import TokensEncoder
 from byol_explore.registries import ENCODERS
+from byol_explore.settings.parts import NetworkConfig
 from byol_explore.spaces import Vector
 
 

@@ -24,10 +24,10 @@ from builders import (
     update_of,
 )
 from byol_explore.agent import perceive
-from byol_explore.config import VMPOConfig
 from byol_explore.learner import Learner, LearnerState
 from byol_explore.networks.layers import trained
 from byol_explore.networks.normalizing import ObservationNormalizer, VectorNormalizer
+from byol_explore.settings.parts import VMPOConfig
 from byol_explore.spaces import Image, Vector
 from byol_explore.types import TimeStep, Trajectory
 

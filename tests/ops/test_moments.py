@@ -1,4 +1,4 @@
-"""The intrinsic reward's normaliser (section 3.3, appendix A.3)."""
+"""The intrinsic reward's normalizer (section 3.3, appendix A.3)."""
 
 import math
 

@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
-from byol_explore.config import Config, to_dict
-from byol_explore.presets import make_config
 from byol_explore.report.load import Runs, load_runs
 from byol_explore.report.model import Block, Section, Text
+from byol_explore.settings.config import Config, to_dict
+from byol_explore.settings.presets import make_config
 
 Row = dict[str, Any]
 B = TypeVar("B", bound=Block)

@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from byol_explore.config import CuriosityConfig, LogConfig
 from byol_explore.report.differences import differences
 from byol_explore.report.load import load_runs
 from byol_explore.report.model import Table
+from byol_explore.settings.parts import CuriosityConfig, LogConfig
 from report.synthetic import blocks, words, write_run
 
 

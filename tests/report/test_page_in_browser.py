@@ -185,7 +185,7 @@ class Watched:
         self.root = root
         for variant in ("rnd", "none"):
             write_run(root, f"{variant}-seed0", make_rows([0.1, 0.2, 0.3]), method=variant)
-        command = [sys.executable, "-m", "byol_explore.cli", "watch", str(root), "--port", "0", "--every", "0.1"]
+        command = [sys.executable, "-m", "byol_explore.cli.main", "watch", str(root), "--port", "0", "--every", "0.1"]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

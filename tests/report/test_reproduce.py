@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import tyro
 
-from byol_explore.config import AgentConfig, Config, CuriosityConfig, NetworkConfig, RuntimeConfig, flatten, to_dict
-from byol_explore.presets import make_config
 from byol_explore.report.load import load_runs
 from byol_explore.report.model import Table
 from byol_explore.report.reproduce import reproduce, train_command
+from byol_explore.settings.config import Config, flatten, to_dict
+from byol_explore.settings.parts import AgentConfig, CuriosityConfig, NetworkConfig, RuntimeConfig
+from byol_explore.settings.presets import make_config
 from report.synthetic import blocks, make_rows, words, write_run
 
 CONFIGS = [

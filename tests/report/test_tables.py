@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from byol_explore.evaluation.paper import paper_scores
-from byol_explore.presets import make_config
 from byol_explore.report.load import load_runs
 from byol_explore.report.model import Table
 from byol_explore.report.outcomes import outcomes
 from byol_explore.report.tables import tasks_section
+from byol_explore.settings.presets import make_config
 from report.synthetic import blocks, make_rows, returns, undefined, words, write_run, write_study
 
 

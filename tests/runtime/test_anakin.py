@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from builders import assert_trees_close, jit, small_config, unroll
-from byol_explore.config import Config, RuntimeConfig, VMPOConfig
 from byol_explore.envs.registry import make_envs
 from byol_explore.learner import Batch, keeps_target
 from byol_explore.runtime.anakin import Anakin, AnakinState
 from byol_explore.runtime.learning import cut
+from byol_explore.settings.config import Config
+from byol_explore.settings.parts import RuntimeConfig, VMPOConfig
 
 
 def config_for(env: str = "probe:memory", **changes: Any) -> Config:

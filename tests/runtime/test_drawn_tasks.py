@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 
 from builders import jit, make_spec, make_trajectory, small_actor, small_config
-from byol_explore.config import Config, CuriosityConfig, RuntimeConfig
-from byol_explore.devices import choose_devices
 from byol_explore.doctor.probing import probe_run
-from byol_explore.envs.probes import Wage
-from byol_explore.episode_window import EpisodeWindow
+from byol_explore.envs.worlds.probes import Wage
 from byol_explore.errors import UserError
+from byol_explore.evaluation.success import SuccessRule
 from byol_explore.learner import Batch, Learner
-from byol_explore.presets import checked
+from byol_explore.run.episode_window import EpisodeWindow
 from byol_explore.runtime.anakin import Anakin
+from byol_explore.runtime.base import Steps
+from byol_explore.runtime.devices import choose_devices
 from byol_explore.runtime.host_actor import HostActor
 from byol_explore.runtime.sebulba import Sebulba
-from byol_explore.success import SuccessRule
-from byol_explore.trackers import Steps
+from byol_explore.settings.config import Config
+from byol_explore.settings.parts import CuriosityConfig, RuntimeConfig
+from byol_explore.settings.presets import checked
 from host_worlds import ENVS, STEPS, Scripted, host_config
 from runs import DISPATCH, assert_same_checkpoints, run, saved, tiny
 

@@ -7,16 +7,17 @@ import jax
 import numpy as np
 import pytest
 
-from byol_explore.config import Config, NetworkConfig, RuntimeConfig
-from byol_explore.envs.atari import Atari
+from byol_explore.envs.adapters.atari import Atari
 from byol_explore.envs.registry import make_envs
 from byol_explore.learner import LearnerState
 from byol_explore.networks.encoders import ObservationEncoder
 from byol_explore.networks.layers import Center
-from byol_explore.presets import make_config
 from byol_explore.runtime.anakin import Anakin
 from byol_explore.runtime.first_look import look_inside, look_outside
 from byol_explore.runtime.sebulba import Sebulba
+from byol_explore.settings.config import Config
+from byol_explore.settings.parts import NetworkConfig, RuntimeConfig
+from byol_explore.settings.presets import make_config
 from byol_explore.types import PyTree
 
 pytestmark = pytest.mark.usefixtures("compiles_quickly")

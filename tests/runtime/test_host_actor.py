@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from builders import assert_trees_close, call, jit, small_actor, small_config, unroll
-from byol_explore.envs.probes import PROBES
+from byol_explore.envs.worlds.probes import PROBES
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.anakin import Anakin
 from byol_explore.runtime.host_actor import HostActor, Rollout
@@ -31,8 +31,8 @@ class Played(NamedTuple):
 
 
 @functools.cache
-def actor(core: str = "gru", seed: int = 0, *, own_world: bool = False) -> Actor:
-    return small_actor(Scripted().spec, core, own_world=own_world, seed=seed)
+def actor(core: str = "gru", seed: int = 0, *, apart: bool = False) -> Actor:
+    return small_actor(Scripted().spec, core, apart=apart, seed=seed)
 
 
 def new_host_actor(seed: int = 0) -> HostActor:
@@ -118,8 +118,8 @@ def test_memory_is_what_the_agent_knew_before_the_first_observation(played: Play
 def assert_policies_are_reproduced(networks: Actor, trajectory: Trajectory) -> None:
     view = unroll(networks, trajectory)
     assert_trees_close(call(networks.policy, view.belief[:-1]), trajectory.policy, rtol=1e-4)
-    if networks.world is not None:
-        assert jax.tree.leaves(trajectory.memory.world)[0].shape[0] == ENVS
+    if networks.curious is not None:
+        assert jax.tree.leaves(trajectory.memory.curious)[0].shape[0] == ENVS
 
 
 def test_the_learner_reads_the_same_policies_from_the_trajectory(played: Played) -> None:
@@ -129,9 +129,9 @@ def test_the_learner_reads_the_same_policies_from_the_trajectory(played: Played)
         assert_policies_are_reproduced(actor(), rollout.trajectory)
 
 
-@pytest.mark.parametrize(("core", "own_world"), [("lstm", False), ("gru", True)])
-def test_the_same_holds_for_other_memories(core: str, own_world: bool) -> None:
-    networks, host_actor = actor(core, own_world=own_world), new_host_actor()
+@pytest.mark.parametrize(("core", "apart"), [("lstm", False), ("gru", True)])
+def test_the_same_holds_for_other_memories(core: str, apart: bool) -> None:
+    networks, host_actor = actor(core, apart=apart), new_host_actor()
     for _ in range(2):
         assert_policies_are_reproduced(networks, host_actor.rollout(networks).trajectory)
 

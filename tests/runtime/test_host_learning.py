@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from byol_explore import training
-from byol_explore.config import LogConfig, OptimizerConfig, RuntimeConfig
-from byol_explore.envs.probes import PROBES
+from byol_explore.envs.worlds.probes import PROBES
 from byol_explore.registries import ENVIRONMENTS
+from byol_explore.run import loop
+from byol_explore.settings.parts import LogConfig, OptimizerConfig, RuntimeConfig
 from host_worlds import Outside
 from test_learning import GAMMA, rows, run
 
@@ -20,7 +20,7 @@ def test_memory_is_learned_by_actor_threads(tmp_path: Path, monkeypatch: pytest.
     Values are in units of the rewards' root mean square, times 1 - gamma.
     """
     monkeypatch.setitem(ENVIRONMENTS._added, "probe:memory", lambda: Outside(PROBES["memory"]()))
-    monkeypatch.setattr(training, "draw_curves", lambda directory: None)
+    monkeypatch.setattr(loop, "draw_curves", lambda directory: None)
     summary = run(
         tmp_path, "memory", 100_000,
         optimizer=OptimizerConfig(learning_rate=5e-3),

@@ -20,18 +20,21 @@ import numpy as np
 import pytest
 
 from builders import leaves_with_names
-from byol_explore import training
-from byol_explore.checkpoint import Checkpoints, Restored
-from byol_explore.config import Config, LogConfig
-from byol_explore.console import NullDisplay
 from byol_explore.envs.registry import register_env
-from byol_explore.evaluation.episodes import evaluate
 from byol_explore.interrupts import Interrupts
-from byol_explore.metrics import read_metrics
-from byol_explore.run_directory import load_config
+from byol_explore.playing.episodes import evaluate
+from byol_explore.report.logs import read_metrics
+from byol_explore.run import loop, training
+from byol_explore.run.checkpoint import Checkpoints, Restored
+from byol_explore.run.console import NullDisplay
+from byol_explore.run.directory import load_config
+from byol_explore.run.loop import Summary
+from byol_explore.run.training import train
+from byol_explore.runtime import choosing
 from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.sebulba import SebulbaState
-from byol_explore.training import Summary, train
+from byol_explore.settings.config import Config
+from byol_explore.settings.parts import LogConfig
 from host_worlds import (
     ENVS,
     EPISODES,
@@ -46,7 +49,7 @@ from host_worlds import (
     timeline,
 )
 from references import fair_samples
-from test_training import METRICS
+from runs import METRICS
 
 pytestmark = pytest.mark.usefixtures("compiles_quickly")
 
@@ -76,9 +79,14 @@ def playing(world: Scripted) -> Iterator[None]:
         assert not [thread for thread in threading.enumerate() if thread.name == "actor"]
 
 
+def using(runtime: type[Sebulba]) -> Any:
+    """Train with another runtime for environments outside jit."""
+    return mock.patch.object(choosing, "Sebulba", runtime)
+
+
 def run(config: Config, directory: Path, world: Scripted, *, resume: bool = False, curves: bool = False) -> Summary:
-    draw = training.draw_curves if curves else lambda directory: None
-    with mock.patch.multiple(training, Sebulba=QuickSebulba, draw_curves=draw), playing(world):
+    draw = loop.draw_curves if curves else lambda directory: None
+    with using(QuickSebulba), mock.patch.object(loop, "draw_curves", draw), playing(world):
         return train(config, directory, resume=resume, quiet=True)
 
 
@@ -177,7 +185,7 @@ def test_environments_restart_and_everything_else_continues(root: Path, tmp_path
     directory, world = tmp_path / "run", Scripted()
     shutil.copytree(half(root), directory)
     before = saved(directory, config_for(HALF))
-    with mock.patch.object(training, "Sebulba", Beginnings), mock.patch.object(training, "draw_curves"), playing(world):
+    with using(Beginnings), mock.patch.object(loop, "draw_curves"), playing(world):
         summary = train(config_for(WHOLE), directory, resume=True, quiet=True)
     began = leaves_with_names(Beginnings.first)
     for name, array in leaves_with_names(before.state).items():

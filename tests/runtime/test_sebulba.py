@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from builders import assert_trees_close, call, small_actor, unroll
-from byol_explore.config import Config
-from byol_explore.envs.probes import Corridor
+from byol_explore.envs.worlds.probes import Corridor
 from byol_explore.learner import Batch, LearnerState
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime import sources as module
@@ -20,6 +19,7 @@ from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.host_actor import HostActor, Rollout
 from byol_explore.runtime.sebulba import Sebulba, SebulbaState, split
 from byol_explore.runtime.sources import Parameters
+from byol_explore.settings.config import Config
 from host_worlds import BATCH, ENVS, LENGTH, LOADS, UPDATES, Outside, QuickSebulba, Scripted, host_config, timeline
 
 pytestmark = pytest.mark.usefixtures("compiles_quickly")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import runs  # noqa: F401  (a cache of compiled programs that is not the user's)
-from byol_explore.cli import main
+from byol_explore.cli.main import main
 from byol_explore.interrupts import Interrupts
-from byol_explore.locking import is_held
+from byol_explore.run.locking import is_held
 from byol_explore.study import runner
 from byol_explore.study.file import read_study, shipped_studies
 from byol_explore.study.plan import plan_runs
@@ -159,7 +159,7 @@ def test_a_study_that_is_killed_leaves_no_run_behind_and_goes_on_later(
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-    with subprocess.Popen([sys.executable, "-m", "byol_explore.cli", *words], stdout=subprocess.DEVNULL) as study:
+    with subprocess.Popen([sys.executable, "-m", "byol_explore.cli.main", *words], stdout=subprocess.DEVNULL) as study:
         wait_until(lambda: last_row(run_dir / "metrics.jsonl") != {})
         study.kill()
     wait_until(lambda: not is_held(run_dir))

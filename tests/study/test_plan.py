@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from byol_explore.commands.train import parse_train
-from byol_explore.envs.atari_games import HARD_GAMES
+from byol_explore.cli.train import parse_train
+from byol_explore.envs.adapters.atari_games import HARD_GAMES
 from byol_explore.errors import UserError
 from byol_explore.evaluation.paper import TABLES, paper_scores
-from byol_explore.presets import make_config
-from byol_explore.run_directory import load_config
+from byol_explore.run.directory import load_config
+from byol_explore.settings.presets import make_config
+from byol_explore.settings.trust import VARIABLE
 from byol_explore.study.file import parse_study, read_study
 from byol_explore.study.plan import PlannedRun, check_tasks, folder_name, plan_runs, shell_line
-from byol_explore.trust import VARIABLE
 from study.helpers import study_of, study_with, write_json
 
 PLACE = Path("place")

@@ -14,7 +14,7 @@ import pytest
 
 from byol_explore.errors import UserError
 from byol_explore.interrupts import Interrupts
-from byol_explore.locking import DirectoryLock
+from byol_explore.run.locking import DirectoryLock
 from byol_explore.study import runner
 from byol_explore.study.display import NullStudyDisplay, StudyProgress
 from byol_explore.study.file import parse_study

@@ -2,8 +2,8 @@
 
 import pytest
 
-from byol_explore.config import Config, flatten
 from byol_explore.errors import UserError
+from byol_explore.settings.config import Config, flatten
 from byol_explore.study.settings import apply_settings, check_settings, joined_settings, setting_kinds, setting_options
 
 

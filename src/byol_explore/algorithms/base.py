@@ -2,7 +2,7 @@
 
 from typing import ClassVar, NamedTuple
 
-from byol_explore.config import Config
+from byol_explore.settings.config import Config
 from byol_explore.spaces import ActionSpec
 from byol_explore.types import Action, Array, Policy, PyTree
 

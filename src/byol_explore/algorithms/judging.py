@@ -7,12 +7,12 @@ import jax.numpy as jnp
 
 from byol_explore.algorithms.base import Algorithm
 from byol_explore.algorithms.critic import Critic
-from byol_explore.config import Config
-from byol_explore.curiosity.methods import prioritizes
 from byol_explore.curiosity.reward import Rewards, RewardSettings, RewardStatistics, initial_statistics, make_rewards
 from byol_explore.networks.layers import Linear
 from byol_explore.ops import moments, popart
 from byol_explore.ops.moments import masked_mean
+from byol_explore.settings.config import Config
+from byol_explore.settings.methods import prioritizes
 from byol_explore.types import Array, PyTree, Trajectory
 
 

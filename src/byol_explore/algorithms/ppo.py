@@ -13,7 +13,7 @@ class PPO(Algorithm):
     """The clipped surrogate with generalised advantage estimation.
 
     Uncertainties, rewards, values and advantages are those of the parameters before a rollout's first update; the
-    normaliser and PopArt move once per rollout. Every minibatch of every epoch is a learner step: it descends the
+    normalizer and PopArt move once per rollout. Every minibatch of every epoch is a learner step: it descends the
     policy's, the critic's and the curiosity's loss together, and the curiosity's target follows after each of them. The
     policy that acts is refreshed after each rollout.
     """

@@ -10,8 +10,8 @@ from typing import ClassVar, NamedTuple, Self
 
 import equinox as eqx
 
-from byol_explore.config import CuriosityConfig, NetworkConfig
 from byol_explore.networks.assembly import View
+from byol_explore.settings.parts import CuriosityConfig, NetworkConfig
 from byol_explore.spaces import ActionSpec
 from byol_explore.types import Array, Encoder, PyTree, Sequence
 

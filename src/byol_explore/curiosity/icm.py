@@ -5,13 +5,12 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from byol_explore.agent import log_prob
 from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials
 from byol_explore.networks.actions import ActionEmbedding
 from byol_explore.networks.assembly import View
 from byol_explore.networks.heads import PolicyHead
 from byol_explore.networks.layers import MLP, Linear
-from byol_explore.ops import latent, moments
+from byol_explore.ops import latent, moments, policies
 from byol_explore.types import Array, Sequence
 
 
@@ -40,7 +39,7 @@ class ICM(Curiosity):
     def __call__(self, state: tuple[()], view: View, sequence: Sequence) -> CuriosityOutput:
         before, after = view.embedding[:-1], view.embedding[1:]
         guess = self.inverse(jnp.concatenate([before, after], axis=-1))
-        inverse_loss = -log_prob(guess, sequence.action)
+        inverse_loss = -jax.vmap(jax.vmap(policies.log_prob))(guess, sequence.action)
         action = self.action(sequence.action, None, self.project_action)
         prediction = self.forward(jnp.concatenate([jax.lax.stop_gradient(before), action], axis=-1))
         error = latent.squared_distance(prediction, after)

@@ -15,7 +15,7 @@ from byol_explore.ops import moments
 
 
 def initial_normalizers(count: int) -> moments.Normalizer:
-    """One normaliser for all tasks, or one for each: every field has an axis in front."""
+    """One normalizer for all tasks, or one for each: every field has an axis in front."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), moments.initial_normalizer())
 
 
@@ -29,7 +29,7 @@ def intrinsic_reward(
 ) -> tuple[moments.Normalizer, Float[Array, "S B"]]:
     """Uncertainties normalised and, if so wished, clipped at their mean (section 3.3, appendix A.3).
 
-    With a normaliser for each task a transition is measured by those of its own task; 0 where invalid.
+    With a normalizer for each task a transition is measured by those of its own task; 0 where invalid.
     """
     count = normalizers.raw.mean.shape[0]
     mine = valid & ((task == jnp.arange(count)[:, None, None]) | (count == 1))  # [count, S, B]
@@ -83,7 +83,7 @@ class RewardSettings(NamedTuple):
     regime: str = "mixed"  # extrinsic + lambda intrinsic, or one of the two: "intrinsic", "extrinsic"
     mixing: float = 0.1  # lambda
     prioritize: bool = True  # clip normalised uncertainties at their mean
-    decay: float = 0.99  # of the normaliser's statistics
+    decay: float = 0.99  # of the normalizer's statistics
     intrinsic_step: float = 0.0  # of the intrinsic reward's scale, 0 for none
     extrinsic_step: float = 0.0
     min_scale: float = 1e-2  # that is divided by
@@ -108,7 +108,7 @@ class Rewards(NamedTuple):
 
 
 def initial_statistics(tasks: int = 1, *, per_task: bool = True) -> RewardStatistics:
-    """Before the first batch; with a normaliser for each task, or one for all."""
+    """Before the first batch; with a normalizer for each task, or one for all."""
     return RewardStatistics(initial_normalizers(tasks if per_task else 1), initial_scale(tasks), initial_scale(tasks))
 
 

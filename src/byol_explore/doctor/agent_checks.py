@@ -6,8 +6,8 @@ from statistics import median
 from byol_explore.algorithms.vmpo import VMPO
 from byol_explore.doctor.evidence import Evidence, TaskProbe
 from byol_explore.doctor.findings import Finding, finding, grade, not_used, unknown
-from byol_explore.metrics import scalars
 from byol_explore.registries import ALGORITHMS
+from byol_explore.run.metrics import scalars
 
 # Dual variables are kept above 1e-8: what is within a hundred times that has run into its floor.
 DUAL_FLOOR = 1e-6

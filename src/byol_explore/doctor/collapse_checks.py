@@ -4,10 +4,10 @@ Metrics alone are enough for both, from the first log line on; a checkpoint tell
 looks alike and every prediction is right: the loss looks wonderful, and curiosity is paid for noise.
 """
 
-from byol_explore.config import Config
 from byol_explore.doctor.evidence import Course, Evidence, TaskProbe
 from byol_explore.doctor.findings import NO_CURIOSITY, Finding, finding, grade, not_used, unknown
 from byol_explore.registries import METHODS
+from byol_explore.settings.config import Config
 
 # An encoder of first-person images that had collapsed logged 0.002; the narrowest that came back to life, 0.03.
 COLLAPSED_SPREAD, LOW_SPREAD = 5e-3, 5e-2

@@ -1,4 +1,4 @@
-"""Checks of the curiosity's machinery: target, normaliser, masks. Each is a pure function of the evidence."""
+"""Checks of the curiosity's machinery: target, normalizer, masks. Each is a pure function of the evidence."""
 
 from byol_explore.doctor.evidence import Evidence
 from byol_explore.doctor.findings import NO_CURIOSITY, Finding, finding, grade, not_used, unknown
@@ -13,7 +13,7 @@ EQUAL_TARGET = 1e-6
 OFF_SCALE, FAR_OFF_SCALE = 10.0, 100.0
 # Statistics that forget within ten batches are not what keeps an old scale alive.
 QUICK_DECAY = 0.9
-# The normaliser adds 1e-8 to a variance, a deviation of 1e-4: below ten times that it divides by its own epsilon.
+# The normalizer adds 1e-8 to a variance, a deviation of 1e-4: below ten times that it divides by its own epsilon.
 VANISHED_SIGMA = 1e-3
 # A reward in units of its own deviation: means of tens are no longer noise around a mean.
 LARGE_REWARD, HUGE_REWARD = 20.0, 200.0
@@ -73,7 +73,7 @@ def _fixed_target(check: str, evidence: Evidence) -> Finding:
 
 def check_normalizer(evidence: Evidence) -> Finding:
     """Whether the running statistics of the uncertainty fit what is seen now."""
-    check, probe = "normaliser", evidence.probe
+    check, probe = "normalizer", evidence.probe
     if not evidence.method.is_curious:
         return not_used(check, NO_CURIOSITY)
     if probe is None:
@@ -128,7 +128,7 @@ def check_boundaries(evidence: Evidence) -> Finding:
         return unknown(check, evidence, f"no episode ended in {seen.transitions:,} transitions")
     faults = {
         f"are paid {seen.reward:.3g}": seen.reward > 0.0,
-        f"are counted by the normaliser ({seen.counted:.1%} off)": seen.counted > ROUNDING,
+        f"are counted by the normalizer ({seen.counted:.1%} off)": seen.counted > ROUNDING,
         f"let predictions through ({seen.leak:.1%} of the uncertainty)": seen.leak > ROUNDING,
     }
     found = [fault for fault, holds in faults.items() if holds]

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from byol_explore.config import Config
 from byol_explore.curiosity.base import Curiosity
-from byol_explore.metrics import read_metrics
 from byol_explore.registries import METHODS
+from byol_explore.report.logs import read_metrics
+from byol_explore.settings.config import Config
 from byol_explore.spaces import ActionSpec
 
 Row = dict[str, Any]
@@ -46,7 +46,7 @@ class BoundaryProbe(NamedTuple):
     ends: int  # how many of them
     transitions: int  # looked at in all
     reward: float  # the largest intrinsic reward of one
-    counted: float  # error of the normaliser's mean if only the other transitions may count, relative
+    counted: float  # error of the normalizer's mean if only the other transitions may count, relative
     leak: float  # change of uncertainties on one side when the observations on the other change
 
 
@@ -115,7 +115,7 @@ class Evidence:
 def gather(run_dir: Path | str) -> Evidence:
     """All evidence of a run; what cannot be had is left out, with the reason."""
     from byol_explore.doctor.probing import probe_run
-    from byol_explore.run_directory import load_config
+    from byol_explore.run.directory import load_config
 
     directory = Path(run_dir)
     config = load_config(directory)

@@ -6,12 +6,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from byol_explore.config import Config
 from byol_explore.doctor.evidence import BoundaryProbe, Probe, TargetProbe, TaskProbe
 from byol_explore.learner import Learner, LearnerState, curious_encoder
 from byol_explore.networks.layers import trained
 from byol_explore.ops import moments, popart, vmpo
-from byol_explore.training import first_not_finite
+from byol_explore.run.finite import first_not_finite
+from byol_explore.settings.config import Config
 from byol_explore.types import Action, AnyArray, Array, Policy, PyTree, Sequence, Trajectory
 
 
@@ -96,14 +96,14 @@ def probe_rollout(
 
 
 def _by_normalizer(seen: Seen, trajectory: Trajectory) -> list[np.ndarray]:
-    """Uncertainties of the valid transitions that each normaliser measures."""
+    """Uncertainties of the valid transitions that each normalizer measures."""
     valid, task = np.asarray(trajectory.valid), np.asarray(trajectory.task)[:-1]
     count = len(seen.running[0])
     return [seen.uncertainty[valid & ((task == index) | (count == 1))] for index in range(count)]
 
 
 def _farthest_off(seen: Seen, trajectory: Trajectory) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Mean and deviation now, and the running ones, of the normaliser whose deviation fits least."""
+    """Mean and deviation now, and the running ones, of the normalizer whose deviation fits least."""
     parts = [
         ((float(np.mean(now)), float(np.std(now))), (float(mean), float(stddev)))
         for now, mean, stddev in zip(_by_normalizer(seen, trajectory), *seen.running, strict=True)

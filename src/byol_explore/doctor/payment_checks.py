@@ -1,11 +1,11 @@
 """Checks of what curiosity pays: to how many transitions, in how much of the run, in which tasks, beside the task."""
 
-from byol_explore.config import Config
-from byol_explore.curiosity.methods import is_paid, prioritizes
-from byol_explore.curiosity.vitals import LEAST_PAID
 from byol_explore.doctor.curiosity_checks import forget_faster
 from byol_explore.doctor.evidence import RECENT, Evidence
 from byol_explore.doctor.findings import NO_CURIOSITY, Finding, Verdict, finding, grade, not_used, unknown
+from byol_explore.run.vitals import LEAST_PAID
+from byol_explore.settings.config import Config
+from byol_explore.settings.methods import is_paid, prioritizes
 
 # Rewards below the mean are clipped, so about a third is paid: fewer when a few transitions stick out. Statistics that
 # are ten and a hundred times too large leave 2% and less.
@@ -52,11 +52,11 @@ def _advice(evidence: Evidence, silent: list[str], *, little: bool, much: bool) 
         return (f"the running deviation ({deviation.now:.3g}) is still that of larger errors (now {mean.now:.3g}): "
                 f"{forget_faster(evidence)}")  # fmt: skip
     if much:
-        return "the clipping threshold does not follow the uncertainty: see the normaliser"
+        return "the clipping threshold does not follow the uncertainty: see the normalizer"
     if silent and not little:
         return silent_advice(evidence.config, silent)
     if little:
-        return "nothing is more uncertain than the mean: see the embedding and the normaliser"
+        return "nothing is more uncertain than the mean: see the embedding and the normalizer"
     return f"curiosity paid late: where runs are short, {forget_faster(evidence)}"
 
 
@@ -109,7 +109,7 @@ def _mixing_advice(config: Config, shares: dict[str, float]) -> str:
     if prioritizes(config) and 0 < len(silent) < len(shares):  # the threshold is one for all tasks
         return silent_advice(config, silent)
     if len(silent) == len(shares):
-        return "curiosity pays nothing that could be mixed: see what is paid, the embedding and the normaliser"
+        return "curiosity pays nothing that could be mixed: see what is paid, the embedding and the normalizer"
     return "change curiosity.mixing: up if curiosity is drowned, down if it drowns the task"
 
 

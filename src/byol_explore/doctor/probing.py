@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from byol_explore.checkpoint import Checkpoints
-from byol_explore.compilation import enable_compilation_cache
-from byol_explore.config import Config
 from byol_explore.doctor.evidence import Probe, TargetProbe
 from byol_explore.doctor.measuring import measure_target, probe_rollout
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.errors import UserError
 from byol_explore.learner import Learner, LearnerState
+from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.runtime.anakin import ActorState, Anakin
+from byol_explore.runtime.choosing import training_envs
+from byol_explore.runtime.compilation import enable_compilation_cache
 from byol_explore.runtime.host_actor import HostActor
+from byol_explore.settings.config import Config
 from byol_explore.spaces import ActionSpec
-from byol_explore.training import training_envs
 from byol_explore.types import Trajectory
 
 MOST_ROLLOUTS = 12  # until an episode ends inside one

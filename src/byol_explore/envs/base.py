@@ -74,7 +74,7 @@ class Evaluated(Protocol):
 class EpisodeState(NamedTuple):
     """An environment's state between two steps, and what its next reset needs."""
 
-    world: PyTree
+    inner: PyTree  # the environment's own
     is_last: Array  # []
     key: Array
 
@@ -95,13 +95,13 @@ class AutoReset:
 
     def advance(self, state: EpisodeState, action: Action) -> tuple[EpisodeState, TimeStep]:
         """A step of every episode; what it leads to behind an episode's end means nothing."""
-        world, timestep = jax.vmap(self.env.step)(state.world, action)
-        return EpisodeState(world, timestep.is_last, state.key), timestep.with_success()
+        inner, timestep = jax.vmap(self.env.step)(state.inner, action)
+        return EpisodeState(inner, timestep.is_last, state.key), timestep.with_success()
 
     def _reset_one(self, key: Array) -> tuple[EpisodeState, TimeStep]:
         key, reset_key = jax.random.split(key)
-        world, timestep = self.env.reset(reset_key)
-        return EpisodeState(world, timestep.is_last, key), timestep.with_success()
+        inner, timestep = self.env.reset(reset_key)
+        return EpisodeState(inner, timestep.is_last, key), timestep.with_success()
 
     def reset_where(self, ended: Array, batch: PyTree) -> PyTree:
         """Fresh episodes where the last ones ended, a few at a time: making one costs much more than a step."""
@@ -160,5 +160,5 @@ def places_of(tasks: list[AutoReset], states: tuple[EpisodeState, ...]) -> Array
     """[E, tasks, 2] where the agents are in the worlds of all tasks; nowhere, [E, tasks, 0], if one has no plan."""
     if not all(isinstance(task.env, Mapped) for task in tasks):
         return jnp.zeros((tasks[0].num_envs, len(tasks), 0), jnp.uint8)
-    places = [jax.vmap(task.env.place)(state.world) for task, state in zip(tasks, states, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
+    places = [jax.vmap(task.env.place)(state.inner) for task, state in zip(tasks, states, strict=True)]  # pyright: ignore[reportAttributeAccessIssue]
     return jnp.stack(places, axis=1).astype(jnp.uint8)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from byol_explore.envs.atari_settings import AtariSettings
-from byol_explore.envs.gymnasium_settings import GymnasiumSettings
+from byol_explore.envs.adapters.atari_settings import AtariSettings
+from byol_explore.envs.adapters.gymnasium_settings import GymnasiumSettings
 from byol_explore.envs.settings import accepted_names, fill, known_to, read_words
 from byol_explore.errors import UserError
 from byol_explore.registries import ENVIRONMENTS

@@ -9,18 +9,18 @@ from xminigrid.environment import Environment as XEnvironment
 from xminigrid.environment import EnvParams
 from xminigrid.registration import make, registered_environments
 
-from byol_explore.envs.atari_games import HARD_GAMES
-from byol_explore.envs.atari_settings import AtariSettings, available_cores
+from byol_explore.envs.adapters.atari_games import HARD_GAMES
+from byol_explore.envs.adapters.atari_settings import AtariSettings, available_cores
+from byol_explore.envs.adapters.gymnasium_settings import GymnasiumSettings
 from byol_explore.envs.base import Environment
-from byol_explore.envs.corridors import Corridor, MemoryFromStart
 from byol_explore.envs.families import check_words, families_of, is_factory, unknown_setting
-from byol_explore.envs.gymnasium_settings import GymnasiumSettings
 from byol_explore.envs.host import HostEnvironment
-from byol_explore.envs.minigrid import MiniGrid
-from byol_explore.envs.probes import PROBES
-from byol_explore.envs.rooms import Rooms
 from byol_explore.envs.settings import fill, known_to, nested, read_words, to_words
-from byol_explore.envs.xland_rules import ball_and_square_make_star
+from byol_explore.envs.worlds.corridors import Corridor, MemoryFromStart
+from byol_explore.envs.worlds.minigrid import MiniGrid
+from byol_explore.envs.worlds.probes import PROBES
+from byol_explore.envs.worlds.rooms import Rooms
+from byol_explore.envs.worlds.xland_rules import ball_and_square_make_star
 from byol_explore.errors import UserError
 from byol_explore.registries import ENVIRONMENTS
 
@@ -56,7 +56,7 @@ SIZED = {
 
 
 def _other_games() -> list[str]:
-    from byol_explore.envs.atari import atari_games
+    from byol_explore.envs.adapters.atari import atari_games
 
     return [f"atari:{name}" for name in atari_games() if name not in HARD_GAMES]
 
@@ -177,7 +177,7 @@ def _make(name: str, values: Mapping[str, str], actors: int) -> Environment | Ho
     if is_factory(name):
         return _make_by(name, values)
     if name.startswith("atari:"):
-        from byol_explore.envs.atari import Atari
+        from byol_explore.envs.adapters.atari import Atari
 
         if name == "atari:hard10":
             raise UserError(
@@ -193,7 +193,7 @@ def _make(name: str, values: Mapping[str, str], actors: int) -> Environment | Ho
             "observations have its entries"
         )
     if name.startswith("gymnasium:"):
-        from byol_explore.envs.gymnasium import Gymnasium
+        from byol_explore.envs.adapters.gymnasium import Gymnasium
 
         if name.startswith("gymnasium:ALE/"):
             raise UserError(f"{name!r}: Atari games are called atari:<game> here, for example atari:montezuma_revenge")

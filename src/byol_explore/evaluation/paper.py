@@ -7,7 +7,7 @@ import csv
 from importlib.resources import files
 from typing import NamedTuple
 
-from byol_explore.envs.atari_games import HARD_GAMES
+from byol_explore.envs.adapters.atari_games import HARD_GAMES
 from byol_explore.errors import UserError, unknown
 from byol_explore.evaluation.aggregate import STATISTICS
 

@@ -59,7 +59,7 @@ class _Inside:
         return jax.device_get(timestep)
 
     def render(self) -> np.ndarray:
-        return self._env.render(jax.tree.map(lambda x: x[0], jax.device_get(self._state.world)))
+        return self._env.render(jax.tree.map(lambda x: x[0], jax.device_get(self._state.inner)))
 
     def close(self) -> None: ...
 

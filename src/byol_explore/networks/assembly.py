@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from byol_explore.config import NetworkConfig
 from byol_explore.envs.base import EnvSpec
 from byol_explore.errors import unknown
 from byol_explore.networks.choosing import make_encoder, sensed_entries
@@ -15,6 +14,7 @@ from byol_explore.networks.heads import PolicyHead
 from byol_explore.networks.inputs import ActionInputs, Inputs, SenseInputs
 from byol_explore.networks.layers import MLP
 from byol_explore.networks.normalizing import ObservationNormalizer
+from byol_explore.settings.parts import NetworkConfig
 from byol_explore.types import Action, Array, Encoder, Memory, PyTree, Trajectory
 
 
@@ -65,7 +65,7 @@ class Actor(eqx.Module):
     normalizer: ObservationNormalizer  # what every other part sees has gone through it
     representation: Representation
     policy: PolicyHead
-    world: Representation | None  # the curiosity's own representation, when it does not share the policy's
+    curious: Representation | None  # the curiosity's own representation, when it does not share the policy's
 
     def having_seen(self, observation: PyTree) -> Self:
         """With these observations in the statistics of vectors."""
@@ -79,7 +79,7 @@ class Actor(eqx.Module):
         zero = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), spec.action.zero())
         return Memory(
             core=self.representation.core.initial_state((batch,)),
-            world=() if self.world is None else self.world.core.initial_state((batch,)),
+            curious=() if self.curious is None else self.curious.core.initial_state((batch,)),
             action=zero,
             reward=jnp.zeros((batch,)),
         )
@@ -120,11 +120,11 @@ def make_representation(
     )
 
 
-def make_actor(config: NetworkConfig, spec: EnvSpec, key: Array, *, own_world: bool, world_size: int | None) -> Actor:
-    representation, policy, world = jax.random.split(key, 3)
+def make_actor(config: NetworkConfig, spec: EnvSpec, key: Array, *, apart: bool, apart_size: int | None) -> Actor:
+    representation, policy, curious = jax.random.split(key, 3)
     return Actor(
         normalizer=ObservationNormalizer(spec.observation, normalizes=config.normalize_vectors),
         representation=make_representation(config, spec, representation),
         policy=PolicyHead(config.belief_size, config.policy_hidden, spec.action, policy),
-        world=make_representation(config, spec, world, world_size) if own_world else None,
+        curious=make_representation(config, spec, curious, apart_size) if apart else None,
     )

@@ -2,12 +2,12 @@
 
 import jax
 
-from byol_explore.config import AUTO, NetworkConfig
 from byol_explore.envs.base import EnvSpec
 from byol_explore.errors import UserError, unknown
 from byol_explore.networks.dict_encoder import DictEncoder
 from byol_explore.networks.encoders import ObservationEncoder
 from byol_explore.registries import ENCODERS
+from byol_explore.settings.parts import AUTO, NetworkConfig
 from byol_explore.spaces import Grid, Image, Kind, Tokens, Vector
 from byol_explore.types import Array
 

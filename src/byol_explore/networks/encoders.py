@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped, UInt8
 
-from byol_explore.config import NetworkConfig
 from byol_explore.networks import cpu
 from byol_explore.networks.layers import MLP, Center, Conv, GroupNorm, LayerNorm, Linear, max_pool, truncated_normal
+from byol_explore.settings.parts import NetworkConfig
 from byol_explore.spaces import Grid, Image, Kind, Vector
 from byol_explore.types import PyTree
 

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from byol_explore.config import NetworkConfig
 from byol_explore.networks.cores import LSTM, LSTMState
 from byol_explore.networks.encoders import ObservationEncoder
 from byol_explore.networks.layers import Linear, truncated_normal
+from byol_explore.settings.parts import NetworkConfig
 from byol_explore.spaces import Tokens
 
 

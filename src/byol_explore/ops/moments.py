@@ -1,4 +1,4 @@
-"""Running statistics of rewards: the intrinsic reward's normaliser and the extrinsic reward's scale.
+"""Running statistics of rewards: the intrinsic reward's normalizer and the extrinsic reward's scale.
 
 Section 3.3 and appendix A.3. The paper's counter is read after an increment too many; dividing by
 1 - decay^n after n batches is the usual bias correction, and makes the first batch exact.
@@ -42,7 +42,7 @@ def update_moments(moments: Moments, x: Float[Array, "*n"], valid: Bool[Array, "
 
 
 def corrected(moments: Moments, decay: float) -> tuple[Float[Array, "*n"], Float[Array, "*n"]]:
-    """Bias-corrected mean and mean of squares; zeros before the first batch. Of one or of several normalisers."""
+    """Bias-corrected mean and mean of squares; zeros before the first batch. Of one or of several normalizers."""
     log_decay = math.log(decay) if isinstance(decay, float) and decay > 0 else jnp.log(decay)
     weight = -jnp.expm1(moments.batches * log_decay)  # 1 - decay^batches, without its rounding error
     weight = jnp.where(moments.batches > 0, weight, 1.0)
@@ -56,7 +56,7 @@ def standard_deviation(moments: Moments, decay: float, epsilon: float = 1e-8) ->
 
 
 class Normalizer(NamedTuple):
-    """State of the intrinsic reward's normaliser."""
+    """State of the intrinsic reward's normalizer."""
 
     raw: Moments  # of the uncertainties l
     normalized: Moments  # of l / sigma; its mean is the clipping threshold

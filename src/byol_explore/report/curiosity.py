@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from byol_explore.metrics_table import plotted_in
 from byol_explore.report.load import Run, Runs
+from byol_explore.report.metrics_table import plotted_in
 from byol_explore.report.model import Block, Curve, Plot, Section, Text
 from byol_explore.report.series import make_curve, plot_metric
 from byol_explore.report.words import listed, slug
@@ -13,7 +13,7 @@ MOST_WORLDS = 3  # runs on other tasks are curious in other units; each world ha
 
 def curiosity(runs: Runs) -> Section:
     """Plots over training, and the error of predictions by how far they look ahead."""
-    worlds = {run.env: run.world for run in runs.runs}
+    worlds = {run.env: run.task_words for run in runs.runs}
     blocks: list[Block] = []
     for env, world in [*worlds.items()][:MOST_WORLDS]:
         blocks += _plots(runs, env, world if len(worlds) > 1 else "")

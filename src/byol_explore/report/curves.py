@@ -7,10 +7,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from byol_explore import metrics_table
-from byol_explore.metrics import read_metrics
-from byol_explore.metrics_table import STEPS, Metric
+from byol_explore.report import metrics_table
 from byol_explore.report.drawing import scale_axis
+from byol_explore.report.logs import read_metrics
+from byol_explore.report.metrics_table import STEPS, Metric
 
 COLUMNS = 4
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from byol_explore.config import file_name
 from byol_explore.report.load import Run, Runs
 from byol_explore.report.model import Block, Picture, Section, Text
 from byol_explore.report.words import listed, slug
+from byol_explore.settings.config import file_name
 
 BUDGET = 6_000_000  # bytes of all films
 KINDS = (".gif", ".webp")  # as recorded, and as thin copies have them

@@ -203,7 +203,7 @@ def _winner(runs: Runs, table: Table) -> list[str]:
 
 
 def _name(run: Run) -> str:
-    return f"{run.variant} on {run.world}, seed {run.seed}"
+    return f"{run.variant} on {run.task_words}, seed {run.seed}"
 
 
 def _last(run: Run, name: str) -> float:

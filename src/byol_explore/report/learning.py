@@ -3,8 +3,8 @@
 import numpy as np
 
 from byol_explore.evaluation.scores import clipped
-from byol_explore.metrics_table import STEPS, metric
 from byol_explore.report.load import Run, Runs
+from byol_explore.report.metrics_table import STEPS, metric
 from byol_explore.report.model import Block, Curve, Plot, Section, Text
 from byol_explore.report.outcomes import has_human, meaning_of_scores, reference
 from byol_explore.report.series import Series, common_grid, known, make_curve, make_curves, task_scores

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from byol_explore.config import flatten
 from byol_explore.errors import UserError
 from byol_explore.evaluation.paper import REFERENCES
-from byol_explore.metrics_table import read_by_report
-from byol_explore.presets import ABLATIONS
 from byol_explore.registries import METHODS
 from byol_explore.report.logs import log_of, rows_of
+from byol_explore.report.metrics_table import read_by_report
 from byol_explore.report.words import listed
+from byol_explore.settings.config import flatten
+from byol_explore.settings.presets import ABLATIONS
 
 _SEED = re.compile(r"-seed\d+$")
 
@@ -56,7 +56,7 @@ class Run(NamedTuple):
         return int(self.steps[-1]) if len(self.steps) else 0
 
     @property
-    def world(self) -> str:
+    def task_words(self) -> str:
         """Its tasks in few words."""
         return listed(self.tasks, most=2)
 

@@ -30,6 +30,11 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
             raise ValueError(f"{path.name} is damaged: {error}") from None
 
 
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """All whole lines at once."""
+    return list(rows_of(path))
+
+
 def write_packed(directory: Path, rows: Sequence[dict[str, Any]]) -> None:
     """The same rows make the same bytes: no time is written into the file."""
     text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)

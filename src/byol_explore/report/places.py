@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from byol_explore.metrics_table import plotted_in
 from byol_explore.report.load import Run, Runs
+from byol_explore.report.metrics_table import plotted_in
 from byol_explore.report.model import Block, HeatMap, Picture, Section, Text
 from byol_explore.report.outcomes import Outcomes, normalized
 from byol_explore.report.series import plot_metric
@@ -113,7 +113,7 @@ def _rewards(part: dict[str, Any]) -> Grid:
 
 def _rooms(runs: Runs) -> list[Block]:
     blocks: list[Block] = []
-    for env, world in {run.env: run.world for run in runs.runs}.items():
+    for env, world in {run.env: run.task_words for run in runs.runs}.items():
         of = {name: [run for run in runs.of(name) if run.env == env] for name in runs.variants}
         for metric in plotted_in("places"):
             blocks += plot_metric(metric, of, world)

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from byol_explore.config import Config, flatten, to_dict
 from byol_explore.errors import UserError
-from byol_explore.presets import make_config
 from byol_explore.report.differences import shown_setting
 from byol_explore.report.load import Run, Runs
 from byol_explore.report.model import Cell, Section, Table, Text
 from byol_explore.report.series import plain
 from byol_explore.report.study_file import study_facts
 from byol_explore.report.words import shown_path
+from byol_explore.settings.config import Config, flatten, to_dict
+from byol_explore.settings.presets import make_config
 
 _NAMED = ("preset", "env", "method", "ablation", "regime", "seed")  # options that come first
 _DEFAULTS = flatten(to_dict(Config()))
@@ -89,11 +89,13 @@ def _option(name: str, value: Any) -> list[str]:
 
 def _run_table(runs: Runs) -> Table:
     columns = ["variant", "tasks", "seed", "steps", "hours", "state", "directory"]
-    rows: list[list[Cell]] = [
-        [run.variant, run.world, run.seed, run.last_step, _hours(run), _state(run), shown_path(run.directory, run.root)]
-        for run in runs.runs
-    ]
+    rows = [_cells(run) for run in runs.runs]
     return Table("runs", "All runs", columns, rows)
+
+
+def _cells(run: Run) -> list[Cell]:
+    where = shown_path(run.directory, run.root)
+    return [run.variant, run.task_words, run.seed, run.last_step, _hours(run), _state(run), where]
 
 
 def _hours(run: Run) -> Cell:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from byol_explore.metrics_table import STEPS, Metric
 from byol_explore.report.load import Run
+from byol_explore.report.metrics_table import STEPS, Metric
 from byol_explore.report.model import Curve, Plot
 from byol_explore.report.words import slug
 

@@ -9,15 +9,24 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from byol_explore.agent import act
-from byol_explore.config import Config
 from byol_explore.envs.base import Environment
 from byol_explore.envs.drawn import make_vector
 from byol_explore.learner import Learner, LearnerState, UpdateOutput
 from byol_explore.networks.assembly import Actor
-from byol_explore.runtime.base import AXIS, SHARED_OUT, WHOLE, DispatchOutput, share, spread, strongly_typed
+from byol_explore.runtime.base import (
+    AXIS,
+    SHARED_OUT,
+    WHOLE,
+    DispatchOutput,
+    Episodes,
+    Steps,
+    share,
+    spread,
+    strongly_typed,
+)
 from byol_explore.runtime.first_look import look_inside
 from byol_explore.runtime.learning import learn
-from byol_explore.trackers import Episodes, Steps
+from byol_explore.settings.config import Config
 from byol_explore.types import AnyArray, Array, Device, Memory, PyTree, TimeStep, Trajectory
 
 

@@ -9,12 +9,30 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from byol_explore.learner import Learner, LearnerState
-from byol_explore.trackers import Steps
-from byol_explore.types import Array, PyTree, Trajectory
+from byol_explore.types import AnyArray, Array, PyTree, Trajectory
 
 AXIS = "devices"
 WHOLE = -1
 SHARED_OUT: Any = Trajectory(*[1] * 7, memory=0)  # pyright: ignore[reportArgumentType]
+
+
+class Episodes(NamedTuple):
+    """What happened at each step; entries count where `ended` is true."""
+
+    ended: AnyArray  # [..., E]
+    episode_return: AnyArray  # [..., E]
+    length: AnyArray  # [..., E]
+    success: AnyArray  # [..., E] 1 or 0 as the environment says, UNSAID where the return must tell
+
+
+class Steps(NamedTuple):
+    """The steps of a rollout, beside what was learned from them. Rollouts may come in any order."""
+
+    envs: np.ndarray  # [E] which environments, by their numbers
+    task: np.ndarray  # [T-1, E] of the episode that each step belongs to
+    episodes: Episodes  # [T-1, E]
+    places: np.ndarray  # [T-1, E, P] where the steps led, P = 0 where nobody knows
+    intrinsic_reward: np.ndarray  # [T-1, E] what curiosity paid for it, normalised
 
 
 class DispatchOutput(NamedTuple):

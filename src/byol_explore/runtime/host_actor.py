@@ -12,8 +12,7 @@ from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.host_tasks import make_batch, tasks_of
 from byol_explore.networks.assembly import Actor
-from byol_explore.runtime.base import stack
-from byol_explore.trackers import Episodes
+from byol_explore.runtime.base import Episodes, stack
 from byol_explore.types import Action, Array, Memory, Policy, PyTree, TimeStep, Trajectory
 
 

@@ -10,15 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from byol_explore.config import Config
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.learner import Batch, Learner, LearnerState, UpdateOutput
-from byol_explore.runtime.base import AXIS, SHARED_OUT, WHOLE, DispatchOutput, share, stack, strongly_typed
+from byol_explore.runtime.base import AXIS, SHARED_OUT, WHOLE, DispatchOutput, Steps, share, stack, strongly_typed
 from byol_explore.runtime.first_look import look_outside
 from byol_explore.runtime.host_actor import Rollout
 from byol_explore.runtime.learning import cut
 from byol_explore.runtime.sources import LocalActors, Source
-from byol_explore.trackers import Steps
+from byol_explore.settings.config import Config
 from byol_explore.types import Array, Device, PyTree, Trajectory
 
 

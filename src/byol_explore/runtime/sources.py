@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from byol_explore.config import Config
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.host_actor import HostActor, Rollout
+from byol_explore.settings.config import Config
 from byol_explore.types import Device
 
 _PATIENCE = 0.2  # seconds between looks at whether the other side still lives

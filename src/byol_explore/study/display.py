@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from byol_explore.metrics_table import in_brief
+from byol_explore.report.metrics_table import in_brief
 from byol_explore.study.state import RunState
 
 _PLAIN_EVERY = 60.0  # seconds between lines

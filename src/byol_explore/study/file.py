@@ -24,10 +24,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from byol_explore.config import file_name, flatten
 from byol_explore.errors import UserError, unknown
-from byol_explore.presets import ABLATIONS
 from byol_explore.registries import METHODS
+from byol_explore.settings.config import file_name, flatten
+from byol_explore.settings.presets import ABLATIONS
 from byol_explore.study.settings import check_settings
 
 _KEYS = ("name", "description", "preset", "tasks", "multitask", "seeds", "steps", "methods", "ablations", "settings",

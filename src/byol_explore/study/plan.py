@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from byol_explore.config import Config, file_name
 from byol_explore.envs.families import outside_words
 from byol_explore.errors import UserError, unknown
-from byol_explore.presets import PRESETS, checked, make_config
+from byol_explore.settings.config import Config, file_name
+from byol_explore.settings.presets import PRESETS, checked, make_config
+from byol_explore.settings.trust import is_outside, require_consent
 from byol_explore.study.file import Study, Variant
 from byol_explore.study.settings import apply_settings, joined_settings, setting_options
-from byol_explore.trust import is_outside, require_consent
 
 
 class PlannedRun(NamedTuple):
@@ -87,8 +87,8 @@ def check_tasks(study: Study, runs: Sequence[PlannedRun]) -> None:
     import jax
 
     from byol_explore.envs.registry import make_envs
-    from byol_explore.metrics import check_extras
     from byol_explore.networks.assembly import make_representation
+    from byol_explore.run.metrics import check_extras
 
     different = {
         (run.config.env, run.config.env_settings, run.config.network, run.config.log): run.config for run in runs

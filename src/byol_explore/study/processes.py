@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from byol_explore.envs.atari_settings import available_cores
+from byol_explore.envs.adapters.atari_settings import available_cores
 
 
 def core_shares(parallel: int, cores: Sequence[int]) -> list[tuple[int, ...]]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from byol_explore.checkpoint import write_atomically
 from byol_explore.errors import UserError
+from byol_explore.files import write_atomically
 from byol_explore.interrupts import Interrupts
-from byol_explore.locking import DirectoryLock, is_held
+from byol_explore.run.locking import DirectoryLock, is_held
 from byol_explore.study.display import NullStudyDisplay, StudyDisplay, StudyProgress, outcome
 from byol_explore.study.eta import seconds_left
 from byol_explore.study.file import Study, difference, read_study
@@ -25,7 +25,7 @@ MakeCommand = Callable[[PlannedRun, Path], list[str]]
 
 def train_command(run: PlannedRun, study_dir: Path) -> list[str]:
     """A process that trains, and ends when the study does."""
-    return [sys.executable, "-m", "byol_explore.study.attached", *run.train_arguments(study_dir)]
+    return [sys.executable, "-m", "byol_explore.cli.attached", *run.train_arguments(study_dir)]
 
 
 def run_study(

@@ -4,9 +4,9 @@ import dataclasses
 import types
 from typing import Any, get_args, get_origin, get_type_hints
 
-from byol_explore.config import Config
 from byol_explore.envs.settings import merged, to_words
 from byol_explore.errors import UserError, unknown
+from byol_explore.settings.config import Config
 
 _TABLE = "env_settings"  # a field that is words, and may be written as a table
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}

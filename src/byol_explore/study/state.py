@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from byol_explore.checkpoint import write_atomically
-from byol_explore.config import Config
+from byol_explore.files import write_atomically
+from byol_explore.settings.config import Config
 from byol_explore.study.plan import PlannedRun
 
 _TAIL = 65_536  # bytes: more than a line of metrics.jsonl

@@ -1,0 +1,1 @@
+"""Environments of others, outside jit: Atari's emulator and Gymnasium."""

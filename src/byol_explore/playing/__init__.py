@@ -1,0 +1,1 @@
+"""A trained agent at play: loaded from its run, evaluated, filmed."""

@@ -1,0 +1,66 @@
+"""A run directory's configuration: written when a run begins, compared when it goes on, read by all that look at it."""
+
+import json
+from pathlib import Path
+
+from byol_explore.errors import UserError
+from byol_explore.files import write_atomically
+from byol_explore.settings.config import Config, file_name, flatten, from_dict, to_dict
+from byol_explore.settings.trust import outside_code, require_consent
+
+
+def default_run_dir(config: Config) -> Path:
+    """runs/<environment>/<method>[-<ablation>][-<algorithm>][-<regime>]-seed<seed>."""
+    usual = Config()
+    words = [file_name(config.method)]
+    words += [file_name(getattr(config, name)) for name in ("ablation", "algorithm", "regime")
+              if getattr(config, name) != getattr(usual, name)]  # fmt: skip
+    return Path("runs") / file_name(config.env) / f"{'-'.join(words)}-seed{config.seed}"
+
+
+def check_run_dir(directory: Path, config: Config, *, resume: bool) -> None:
+    """A UserError unless the directory is empty or missing, or for `resume` holds a run whose configuration fits."""
+    if resume:
+        if not (directory / "config.json").exists():
+            raise UserError(f"nothing to resume: {directory} holds no run (config.json is missing)")
+        check_resumable(load_config(directory), config)
+    elif directory.exists() and not directory.is_dir():
+        raise UserError(f"{directory} is a file: choose another --run-dir")
+    elif directory.exists() and any(directory.iterdir()):
+        if (directory / "config.json").exists():
+            raise UserError(f"{directory} already holds a run: continue it with --resume or choose another --run-dir")
+        raise UserError(f"{directory} is not empty and holds no run: choose another --run-dir")
+
+
+def write_config(directory: Path, config: Config) -> None:
+    """config.json, in a directory that is made if need be."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_atomically(directory / "config.json", json.dumps(to_dict(config), indent=2) + "\n")
+
+
+def load_config(directory: Path) -> Config:
+    """The configuration of a run; code outside this package that it names needs consent (`trust.py`)."""
+    path = Path(directory) / "config.json"
+    try:
+        config = from_dict(json.loads(path.read_text()))
+        require_consent(outside_code(config), path)
+        return config
+    except OSError as error:
+        raise UserError(f"{directory} holds no run: {path.name} is missing") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+
+
+def check_resumable(old: Config, new: Config) -> None:
+    """Only how long it trains and what is logged may change when a run continues."""
+    before, now = flatten(to_dict(old)), flatten(to_dict(new))
+    different = [name for name in before if before[name] != now.get(name) and not _may_change(name)]
+    if different:
+        changes = ", ".join(f"{name} was {before[name]!r}, now {now.get(name)!r}" for name in different[:3])
+        raise UserError(
+            f"cannot resume with another configuration: {changes}; only steps, stop_at_success and log.* may change"
+        )
+
+
+def _may_change(name: str) -> bool:
+    return name in ("steps", "stop_at_success") or name.startswith("log.")

@@ -1,0 +1,77 @@
+"""Evaluation while training: fresh episodes of the target policy, and the best mean over training."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from byol_explore.envs.host import AnyEnvironment
+from byol_explore.evaluation.play import Interrupted, play
+from byol_explore.evaluation.scores import human_normalized
+from byol_explore.networks.assembly import Actor
+from byol_explore.run.trackers import Progress, Tracker
+from byol_explore.settings.config import Config
+
+
+class Evaluations(Tracker):
+    """The paper's scores: a mean over ten episodes, and its maximum over training."""
+
+    name = "evaluations"
+
+    def __init__(self, config: Config, envs: Sequence[AnyEnvironment]) -> None:
+        self.envs, self.episodes, self._seed = envs, config.log.evaluate_episodes, config.seed
+        self._every = config.log.evaluate_every
+        self.last: dict[str, float] = {}  # mean return by task
+        self.best: dict[str, float] = {}
+
+    def after(self, progress: Progress) -> None:
+        """Evaluate when it is due, unless the run is about to stop."""
+        if progress.actor is not None and progress.crossed(self._every) and not progress.is_interrupted():
+            said = self.run(progress.actor, progress.steps, should_stop=progress.is_interrupted)
+            progress.say(f"evaluation after {progress.steps:,} steps: {said}")
+
+    def run(self, actor: Actor, steps: int, should_stop: Callable[[], bool] = lambda: False) -> str:
+        """Play every task with sampled actions; a few words about it. Given up halfway, it changes nothing."""
+        try:
+            scores = self._play(actor, steps, should_stop)
+        except Interrupted:
+            return "given up"
+        self.last = scores
+        self.best = {name: max(score, self.best.get(name, score)) for name, score in scores.items()}
+        return ", ".join(f"{name} {score:.1f} (best {self.best[name]:.1f})" for name, score in scores.items())
+
+    def _play(self, actor: Actor, steps: int, should_stop: Callable[[], bool]) -> dict[str, float]:
+        """Mean return by task."""
+        actor = jax.device_put(actor, jax.devices()[0])
+        scores = {}
+        for index, env in enumerate(self.envs):
+            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self._seed + 1), index), steps % 2**31)
+            results = play(actor, env, self.episodes, key, should_stop=should_stop)
+            scores[env.spec.name] = float(np.mean(results.episode_return))
+        return scores
+
+    def summary(self) -> dict[str, Any]:
+        """For a line of metrics: means over tasks, and each task where there are several."""
+        if not self.last:
+            return {}
+        result: dict[str, Any] = {
+            "evaluation_return": float(np.mean([*self.last.values()])),
+            "evaluation_best": float(np.mean([*self.best.values()])),
+        }
+        percents = [
+            human_normalized(self.best[env.spec.name], env.spec.scores)
+            for env in self.envs
+            if env.spec.scores is not None
+        ]
+        if percents:
+            result["human_normalized_best"] = float(np.mean(percents))
+        if len(self.envs) > 1:
+            result["evaluation"] = {name: {"return": self.last[name], "best": self.best[name]} for name in self.last}
+        return result
+
+    def to_meta(self) -> dict[str, Any]:
+        return {"last": self.last, "best": self.best}
+
+    def load_meta(self, meta: dict[str, Any]) -> None:
+        self.last, self.best = dict(meta["last"]), dict(meta["best"])

@@ -1,0 +1,43 @@
+"""Training: a run directory from a configuration. `train(config)` is all that the command line does."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from byol_explore.run.console import make_display
+from byol_explore.run.directory import check_run_dir, default_run_dir
+from byol_explore.run.locking import DirectoryLock
+from byol_explore.run.loop import Summary, TrainingLoop
+from byol_explore.run.metrics import check_extras
+from byol_explore.run.trackers import Tracker
+from byol_explore.runtime.choosing import make_runtime, resolve_devices, training_envs
+from byol_explore.runtime.compilation import enable_compilation_cache
+from byol_explore.settings.config import Config
+from byol_explore.settings.presets import checked
+
+
+def train(
+    config: Config, run_dir: Path | str | None = None, *, resume: bool = False, quiet: bool = False,
+    callbacks: Sequence[Tracker] = (),
+) -> Summary:  # fmt: skip
+    """Train to `config.steps` environment steps and leave everything in the run directory.
+
+    With `resume` a run continues from its newest whole checkpoint, bit for bit as if it had never stopped;
+    environments outside jit start new episodes.
+    Ctrl-C and SIGTERM save a checkpoint first. Callbacks are trackers (`trackers.py`): they hear of every rollout and
+    dispatch, may add to the log and to checkpoints, and may end the run.
+    """
+    config = resolve_devices(checked(config))
+    envs = training_envs(config)
+    directory = Path(run_dir) if run_dir is not None else default_run_dir(config)
+    check_run_dir(directory, config, resume=resume)
+    check_extras(config)
+    enable_compilation_cache()
+    display = make_display(config.total_steps, quiet=quiet)
+    runtime, lock = make_runtime(config, envs), DirectoryLock(directory)
+    try:
+        loop = TrainingLoop(config, envs, runtime, directory, display, lock, resume=resume, callbacks=callbacks)
+        return loop.go()
+    finally:
+        runtime.close()
+        lock.release()
+        display.close()

@@ -1,0 +1,87 @@
+"""Training and evaluating from the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from byol_explore.run.directory import load_config
+from command_line import ESCAPE, call
+from runs import (
+    DISPATCH,
+    arguments,
+    quickly,
+    tiny,
+)
+
+
+def test_training_prints_plain_lines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tiny(dispatches=2)
+    with quickly():
+        code, out, err = call(capsys, "train", *arguments(config), "--run-dir", tmp_path / "run")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == f"training probe:memory with byol-explore in {tmp_path / 'run'} (vector encoder)"
+    assert lines[1].startswith(" 50% ")
+    assert lines[1].endswith("eta -")
+    assert lines[2].startswith("100% ")
+    assert lines[2].endswith("eta 0 s")
+    assert "success" in lines[2]
+    assert "curiosity" in lines[2]
+    assert lines[3].startswith(f"done: {2 * DISPATCH} steps in ")
+    assert len(lines) == 4
+    assert ESCAPE not in out
+    assert load_config(tmp_path / "run") == config
+
+
+def test_quiet_training_prints_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with quickly():
+        code, out, err = call(capsys, "train", *arguments(tiny(dispatches=1)), "--run-dir", tmp_path / "run", "--quiet")
+    assert (code, out, err) == (0, "", "")
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+def test_evaluating_prints_json_and_draws(capsys: pytest.CaptureFixture[str], directory: Path, tmp_path: Path) -> None:
+    gif = tmp_path / "films" / "episodes.gif"
+    with quickly():
+        code, out, err = call(capsys, "evaluate", directory, "--episodes", "9", "--json", "--gif", gif)
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert (report["run"], report["episodes"], report["checkpoint_steps"]) == (str(directory), 9, 2 * DISPATCH)
+    for mode in ("greedy", "sampled"):
+        result = report["tasks"]["probe:memory"][mode]
+        assert result["success_rate"]["low"] <= result["success_rate"]["mean"] <= result["success_rate"]["high"]
+        assert result["return"]["mean"] == pytest.approx(2 * result["success_rate"]["mean"] - 1)
+        assert result["length_mean"] == 6.0
+    assert report["gif"] == str(gif)
+    with Image.open(gif) as film:
+        assert film.format == "GIF"
+        assert getattr(film, "n_frames", 1) > 1
+
+
+def test_evaluating_prints_a_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, directory: Path
+) -> None:
+    interval = {"mean": 0.5, "low": 0.25, "high": 0.75}
+    result = {"success_rate": interval, "return": interval, "length_mean": 12.0}
+    report = {"run": "r", "checkpoint_steps": 1234, "damaged_checkpoints": ["step_7 (torn)"], "episodes": 9,
+              "tasks": {"maze": {"greedy": result, "sampled": result}},
+              "rules": {"noops": 5, "sticky": 0.25, "max_frames": 4000}}  # fmt: skip
+    calls = []
+    monkeypatch.setattr(
+        "byol_explore.playing.episodes.evaluate", lambda *words, **options: calls.append((words, options)) or report
+    )
+    words = "--checkpoint best --seed 4 --success-above 9.5 --rules training"
+    code, out, err = call(capsys, "evaluate", directory, *words.split())
+    assert code == 0
+    ((words, options),) = calls
+    assert callable(options.pop("progress"))
+    expected = {"episodes": None, "checkpoint": "best", "seed": 4, "success_above": 9.5, "gif": None}
+    assert (words, options) == ((directory,), expected | {"rules": "training"})
+    assert err == "skipped a damaged checkpoint: step_7 (torn)\n"
+    assert "r after 1,234 steps, 9 episodes" in out
+    assert " ".join(out.split()).endswith("rules: noops 5, sticky 0.25, max_frames 4,000")
+    for word in ("maze", "greedy", "sampled", "0.500 [0.250, 0.750]", "12.0"):
+        assert word in out
+    assert ESCAPE not in out

@@ -1,0 +1,74 @@
+"""`byol-explore report`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from byol_explore.cli.main import main
+from byol_explore.cli.report import console_table
+from byol_explore.report import build
+from byol_explore.report.model import Report, Section, Table
+from report.synthetic import make_rows, write_run
+
+TABLE = Table("t", "Scores", ["variant", "score", "seeds"], [["byol-explore", 0.25, 3], ["rnd", None, 3]])
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory whose report is quickly made."""
+    monkeypatch.setattr(build, "build_report", lambda directories: Report("mine", [], [Section("s", "", [TABLE])]))
+    (tmp_path / "study").mkdir()
+    return tmp_path / "study"
+
+
+def test_it_writes_beside_the_runs_and_tells_what_came_out(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(study)]) == 0
+    told = capsys.readouterr().out
+    assert "byol-explore" in told
+    assert "0.250" in told
+    assert told.replace("\n", "").endswith(f"report: {study}/report/index.html")
+    assert "<title>mine</title>" in (study / "report" / "index.html").read_text()
+
+
+def test_it_writes_where_it_is_told_to(study: Path, tmp_path: Path) -> None:
+    assert main(["report", str(study), "--out", str(tmp_path / "a" / "b")]) == 0
+    assert (tmp_path / "a" / "b" / "tables" / "t.csv").exists()
+    assert not (study / "report").exists()
+
+
+def test_it_overwrites_reports_only(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [main(["report", str(study)]), main(["report", str(study)])] == [0, 0]
+    (study / "notes").mkdir()
+    (study / "notes" / "thoughts.md").touch()
+    assert main(["report", str(study), "--out", str(study / "notes")]) == 2
+    assert capsys.readouterr().err == f"error: {study}/notes exists and is no report: choose another --out\n"
+
+
+def test_no_directory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report"]) == 2
+    assert capsys.readouterr().err == "error: which runs? give one or more run or study directories\n"
+
+
+def test_a_directory_without_runs_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_is_reported_from_end_to_end(tmp_path: Path) -> None:
+    write_run(tmp_path, "rnd-seed0", make_rows([0.1, 0.2]), method="rnd")
+    assert main(["report", str(tmp_path / "rnd-seed0")]) == 0
+    found = {path.suffix for path in (tmp_path / "rnd-seed0" / "report").rglob("*") if path.is_file()}
+    assert found == {".html", ".png", ".svg", ".csv", ".md", ".tex"}
+
+
+def test_a_narrow_terminal_has_the_first_columns() -> None:
+    assert [len(console_table(TABLE, width).columns) for width in (10, 28, 80)] == [1, 2, 3]
+
+
+def test_neither_report_nor_watch_starts_jax() -> None:
+    modules = "byol_explore.report.build, byol_explore.report.files, byol_explore.report.serve"
+    check = f"import sys, {modules}; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check]).returncode == 0

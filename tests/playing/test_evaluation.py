@@ -1,0 +1,277 @@
+"""Evaluation: intervals by hand, policies whose success is known, and checkpoints by name."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from builders import leaves_with_names
+from byol_explore.envs.registry import make_env
+from byol_explore.errors import UserError
+from byol_explore.evaluation.play import Results
+from byol_explore.evaluation.play import play as play_episodes
+from byol_explore.evaluation.recording import film
+from byol_explore.evaluation.statistics import mean_interval, rate_interval
+from byol_explore.networks.assembly import Actor
+from byol_explore.playing import episodes as evaluation
+from byol_explore.playing.episodes import evaluate, save_gif
+from byol_explore.run.checkpoint import Checkpoints, Restored
+from byol_explore.run.directory import write_config
+from byol_explore.settings.config import Config
+from byol_explore.settings.presets import make_config
+from byol_explore.types import UNSAID
+from hosts import Scripted, indifferent
+from runs import damage, largest_file, quickly, shared_runtime, tiny
+
+# Intervals
+
+
+@pytest.mark.parametrize(
+    ("successes", "episodes", "low", "high"),
+    [
+        (5, 10, 0.236593, 0.763407),
+        (0, 10, 0.0, 0.277533),  # z^2 / (n + z^2)
+        (10, 10, 0.722467, 1.0),
+        (1, 1, 0.206549, 1.0),  # 1 / (1 + z^2)
+        (190, 200, 0.910422, 0.972617),
+    ],
+)
+def test_wilsons_interval_by_hand(successes: int, episodes: int, low: float, high: float) -> None:
+    interval = rate_interval(np.arange(episodes) < successes)
+    assert interval.mean == pytest.approx(successes / episodes)
+    assert (interval.low, interval.high) == (pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6))
+    # Where the rate is z standard errors of a true rate away from it, which is how Wilson's interval is defined.
+    for end in (interval.low, interval.high):
+        if 1e-9 < end < 1 - 1e-9:
+            error = np.sqrt(end * (1 - end) / episodes)
+            assert abs(interval.mean - end) / error == pytest.approx(1.959964, rel=1e-5)
+
+
+def test_a_bootstrap_by_hand() -> None:
+    """Of two values, resampling gives 0, 1/2 and 1 with 1/4, 1/2 and 1/4; of equal ones only that one."""
+    assert mean_interval(np.asarray([0.0, 1.0])) == (0.5, 0.0, 1.0)
+    assert mean_interval(np.full(7, 3.5)) == (3.5, 3.5, 3.5)
+    assert mean_interval(np.asarray([2.0])) == (2.0, 2.0, 2.0)
+
+
+def test_a_bootstrap_of_many_is_the_normal_interval() -> None:
+    values = np.random.default_rng(0).normal(size=400)
+    interval = mean_interval(values)
+    spread = 1.96 * values.std() / 20
+    assert interval.mean == pytest.approx(values.mean())
+    assert interval.low == pytest.approx(values.mean() - spread, abs=0.1 * spread)
+    assert interval.high == pytest.approx(values.mean() + spread, abs=0.1 * spread)
+    assert mean_interval(values) == interval, "the same numbers every time"
+
+
+# Episodes
+
+
+def actor_that_says(env: str, *logits: float) -> Actor:
+    return indifferent(make_env(env), *logits)
+
+
+def play(env: str, actor: Actor, *, greedy: bool, episodes: int) -> Results:
+    with quickly():
+        return play_episodes(actor, make_env(env), episodes, jax.random.key(0), greedy=greedy)
+
+
+def test_greedy_takes_the_likelier_action_and_sampling_both() -> None:
+    """Action 1 of the two-armed world pays 1; here it has a probability of 3/4."""
+    actor = actor_that_says("probe:two-armed", 0.0, float(np.log(3.0)))
+    greedy, sampled = (play("probe:two-armed", actor, greedy=each, episodes=400) for each in (True, False))
+    assert np.all(greedy.episode_return == 1.0)
+    assert np.mean(sampled.episode_return) == pytest.approx(0.75, abs=0.07)
+    assert set(sampled.episode_return) == {0.0, 1.0}
+    assert np.all(sampled.length == 1)
+
+
+def test_an_episode_is_counted_once_and_to_its_end() -> None:
+    """To the right the corridor ends after 29 steps, and there is time for a second episode; to the left never."""
+    right = play("probe:corridor", actor_that_says("probe:corridor", 0.0, 9.0, 0.0), greedy=True, episodes=3)
+    left = play("probe:corridor", actor_that_says("probe:corridor", 9.0, 0.0, 0.0), greedy=True, episodes=3)
+    np.testing.assert_array_equal(right.episode_return, [1.0, 1.0, 1.0])
+    np.testing.assert_array_equal(right.length, [29, 29, 29])
+    np.testing.assert_array_equal(left.episode_return, [0.0, 0.0, 0.0])
+    np.testing.assert_array_equal(left.length, [60, 60, 60])
+
+
+def test_a_film_shows_whole_episodes(tmp_path: Path) -> None:
+    """30 pictures of an episode of 29 steps, the agent one cell further in each."""
+    with quickly():
+        frames = film(
+            actor_that_says("probe:corridor", 0.0, 50.0, 0.0), make_env("probe:corridor"), jax.random.key(0), 2
+        )
+    assert len(frames) == 60
+    agents = [int(np.argmax(frame[8, 8::16].min(axis=-1))) for frame in frames]
+    assert agents == 2 * list(range(30))
+    save_gif(tmp_path / "new" / "film.gif", frames, milliseconds=50)
+    with Image.open(tmp_path / "new" / "film.gif") as picture:
+        assert picture.format == "GIF"
+        assert picture.size == (frames[0].shape[1], frames[0].shape[0])
+        assert getattr(picture, "n_frames", 1) == 60
+        assert picture.info["duration"] == 50
+        assert picture.info["loop"] == 0
+
+
+def test_films_of_several_tasks_have_one_size(tmp_path: Path) -> None:
+    frames = [np.full((8, 20, 3), 255, np.uint8), np.full((16, 10, 3), 255, np.uint8)]
+    save_gif(tmp_path / "film.gif", frames)
+    with Image.open(tmp_path / "film.gif") as picture:
+        assert picture.size == (20, 16)
+        picture.seek(1)
+        bright = np.asarray(picture.convert("L")) > 128
+    np.testing.assert_array_equal(bright, np.broadcast_to(np.arange(20) < 10, (16, 20)))
+
+
+# Checkpoints by name
+
+SEEDS = {10: 1, 20: 2, 30: 3}  # of the state in the checkpoint of each step; the first scores best
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    return tiny(devices=2)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory, config: Config) -> Path:
+    """A run with three checkpoints."""
+    directory = tmp_path_factory.mktemp("evaluation") / "run"
+    write_config(directory, config)
+    for step, seed in SEEDS.items():
+        state = shared_runtime(config).first(seed)
+        Checkpoints(directory / "checkpoints").save(step, state, {}, score=1.0 / step)
+    return directory
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Actor, int, bool, Any, Any]]:
+    """What was played, instead of playing; of four episodes three succeed when greedy, one when sampled."""
+    calls = []
+
+    def pretend(actor: Actor, env: Any, episodes: int, key: Any, *, greedy: bool, progress: Any) -> Results:
+        calls.append((actor, episodes, greedy, jax.random.key_data(key).tolist(), env))
+        wins = 3 if greedy else 1
+        returns = np.where(np.arange(4) < wins, 1.0, -1.0)
+        return Results(returns, np.asarray([6, 6, 3, 3]), np.full(4, UNSAID))
+
+    monkeypatch.setattr(evaluation, "play", pretend)
+    return calls
+
+
+@pytest.mark.parametrize(("checkpoint", "step"), [("last", 30), ("best", 10), ("20", 20)])
+def test_checkpoints_have_names(
+    directory: Path, config: Config, played: list[Any], monkeypatch: pytest.MonkeyPatch, checkpoint: str, step: int
+) -> None:
+    """A run that was trained on two devices can be evaluated on one."""
+    monkeypatch.setattr(jax, "devices", lambda: jax.local_devices()[:1])
+    report = evaluate(directory, checkpoint=checkpoint)
+    assert report["checkpoint_steps"] == step
+    expected = leaves_with_names(shared_runtime(config).first(SEEDS[step]).learner.acting)
+    for actor, *_ in played:
+        actual = leaves_with_names(actor)
+        assert actual.keys() == expected.keys()
+        for name, array in actual.items():
+            np.testing.assert_array_equal(array, expected[name], err_msg=name)
+
+
+def test_a_report_has_both_ways_of_acting_with_intervals(directory: Path, played: list[Any]) -> None:
+    report = evaluate(directory, episodes=4, seed=5)
+    assert (report["run"], report["episodes"], report["damaged_checkpoints"]) == (str(directory), 4, [])
+    assert "rules" not in report
+    result = report["tasks"]["probe:memory"]
+    assert set(result) == {"greedy", "sampled"}
+    assert result["greedy"]["success_rate"] == rate_interval(np.arange(4) < 3)._asdict()
+    assert result["sampled"]["success_rate"] == rate_interval(np.arange(4) < 1)._asdict()
+    assert result["greedy"]["return"]["mean"] == 0.5
+    assert result["greedy"]["return"]["low"] < 0.5 < result["greedy"]["return"]["high"]
+    assert result["greedy"]["length_mean"] == 4.5
+    assert [(episodes, greedy) for _, episodes, greedy, *_ in played] == [(4, True), (4, False)]
+    evaluate(directory, episodes=4, seed=6)
+    assert played[0][3] != played[2][3], "another seed plays other episodes"
+
+
+def test_two_hundred_episodes_inside_jit_ten_outside(
+    directory: Path, played: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert evaluate(directory)["episodes"] == 200
+    monkeypatch.setattr(evaluation, "make_envs", lambda names, settings: [Scripted()])
+    monkeypatch.setattr(evaluation, "restore_actor", lambda *_: Restored(None, {"step": 10}, []))
+    assert evaluate(directory)["episodes"] == 10
+    assert [episodes for _, episodes, *_ in played] == [200, 200, 10, 10]
+
+
+def test_scores_of_humans_and_progress_are_told(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environments outside jit, really played: always action 1, in episodes of 1, 2, 3 and 1 steps."""
+    env, heard = Scripted(scores=(1.0, 2.0)), []
+    actor = indifferent(env, 0.0, 50.0)
+    monkeypatch.setattr(evaluation, "make_envs", lambda names, settings: [env])
+    monkeypatch.setattr(evaluation, "restore_actor", lambda *_: Restored(actor, {"step": 10}, []))
+    report = evaluate(directory, episodes=4, progress=lambda what, count: heard.append((what, count)))
+    for mode in ("greedy", "sampled"):
+        result = report["tasks"]["scripted"][mode]
+        assert (result["return"]["mean"], result["length_mean"]) == (1.75, 1.75)
+        assert result["human_normalized"] == pytest.approx(75.0)
+        assert [count for what, count in heard if what == f"scripted, {mode}"] == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("own", "rules", "expected"),
+    [
+        ("paper", None, (30, 0.0, 108_000)),
+        ("paper", "training", (7, 0.25, 400)),
+        ("training", None, (7, 0.25, 400)),
+        ("training", "paper", (30, 0.0, 108_000)),
+    ],
+)
+def test_games_are_played_by_the_papers_rules_or_as_asked(
+    tmp_path: Path, played: list[Any], monkeypatch: pytest.MonkeyPatch, own: str, rules: str | None, expected: Any
+) -> None:
+    atari = {"noops": 7, "sticky": 0.25, "max_frames": 400, "life_loss": True, "evaluation": own}
+    write_config(tmp_path, dataclasses.replace(make_config("atari-small"), env_settings=atari))
+    monkeypatch.setattr(evaluation, "restore_actor", lambda *_: Restored(None, {"step": 10}, []))
+    report = evaluate(tmp_path, rules=rules)
+    assert tuple(report["rules"].values()) == expected
+    games = [env.settings for *_, env in played]
+    assert {(one.noops, one.sticky, one.max_frames, one.life_loss) for one in games} == {(*expected, False)}
+
+
+def test_rules_that_do_not_exist_or_are_of_no_use_are_refused(directory: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="rules 'paper': probe:memory has no rules to choose from"):
+        evaluate(directory, rules="paper")
+    write_config(tmp_path, make_config("atari-small"))
+    with pytest.raises(UserError, match="unknown rules 'mine'; choose from: paper, training"):
+        evaluate(tmp_path, rules="mine")
+
+
+def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path, directory: Path, played: list[Any]) -> None:
+    directory = shutil.copytree(directory, tmp_path / "run")
+    damage(largest_file(directory / "checkpoints" / "step_000000000030" / "state"))
+    report = evaluate(directory)
+    assert report["checkpoint_steps"] == 20
+    assert report["damaged_checkpoints"][0].startswith("step_000000000030 (")
+    assert len(played) == 2
+    with pytest.raises(UserError, match=r"no whole checkpoint .*step_000000000030"):
+        evaluate(directory, checkpoint="30")
+
+
+@pytest.mark.parametrize("checkpoint", ["11", "newest", "-10", ""])
+def test_an_unknown_checkpoint_is_named_with_the_known_ones(directory: Path, checkpoint: str) -> None:
+    with pytest.raises(UserError, match=f"unknown checkpoint '{checkpoint}'; choose from: last, best, 10, 20, 30"):
+        evaluate(directory, checkpoint=checkpoint)
+
+
+def test_nothing_to_evaluate(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no run"):
+        evaluate(tmp_path)
+    write_config(tmp_path, tiny("none"))
+    with pytest.raises(UserError, match="no whole checkpoint"):
+        evaluate(tmp_path)
+    with pytest.raises(UserError, match="episodes is -1: it must be at least 1"):
+        evaluate(tmp_path, episodes=-1)

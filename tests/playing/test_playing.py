@@ -1,0 +1,95 @@
+"""Agents that are loaded act as their run's target policy does, and other runs can start from them."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from builders import assert_trees_close
+from byol_explore.agent import act
+from byol_explore.envs.base import AutoReset
+from byol_explore.envs.registry import make_env
+from byol_explore.errors import UserError
+from byol_explore.playing.agent import Agent, load_agent
+from byol_explore.run.checkpoint import Checkpoints
+from runs import quickly, run, shared_runtime, tiny
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("playing") / "run"
+    run(tiny(dispatches=2), directory)
+    return directory
+
+
+def greedy_by_hand(agent: Agent, episodes: int, steps: int) -> list[np.ndarray]:
+    """Actions of the target policy, step by step through the environment's own stream of episodes."""
+    batch = AutoReset(make_env("probe:memory"), episodes)
+    state, timestep = batch.reset(jax.random.split(jax.random.key(5), episodes))
+    memory, actions = agent.actor.initial_memory(agent.spec, episodes), []
+    for _ in range(steps):
+        memory, _, action = act(agent.actor, memory, timestep, jax.random.key(0), greedy=True)
+        actions.append(np.asarray(action.discrete))
+        state, timestep = batch.step(state, action)
+    return actions
+
+
+def test_a_loaded_agent_acts_as_the_policy_that_was_trained(trained: Path) -> None:
+    """Batched and recurrent: it remembers within an episode, and forgets where one is told to be over."""
+    with quickly():
+        agent = load_agent(trained)
+        expected = greedy_by_hand(agent, 3, 14)
+    batch = AutoReset(make_env("probe:memory"), 3)
+    state, timestep = batch.reset(jax.random.split(jax.random.key(5), 3))
+    ends = 0
+    for right in expected:
+        agent.reset(np.asarray(timestep.is_first))
+        action = agent.act(timestep.observation, timestep.reward)
+        np.testing.assert_array_equal(action.discrete, right)
+        ends += int(np.sum(timestep.is_last))
+        state, timestep = batch.step(state, action)
+    assert ends > 0
+
+
+def test_after_a_reset_it_starts_as_it_did(trained: Path) -> None:
+    agent = load_agent(trained)
+    observation = np.zeros((2, *agent.spec.observation.shape), np.float32)
+    first = agent.act(observation).discrete
+    agent.act(observation + 1.0)
+    agent.reset()
+    np.testing.assert_array_equal(agent.act(observation).discrete, first)
+    with pytest.raises(UserError, match="3 observations, but the episodes of 2 run"):
+        agent.act(np.zeros((3, *agent.spec.observation.shape), np.float32))
+
+
+def test_a_checkpoint_that_is_not_there_is_named(trained: Path) -> None:
+    with pytest.raises(UserError, match="unknown checkpoint '7'; choose from: last, best, "):
+        load_agent(trained, checkpoint="7")
+
+
+def test_a_run_starts_from_another_ones_networks(trained: Path, tmp_path: Path) -> None:
+    config = dataclasses.replace(tiny(dispatches=1, regime="extrinsic"), init_from=str(trained))
+    first: list[jax.Array] = []
+    runtime = shared_runtime(config)
+    dispatch = runtime.dispatch
+
+    def watched(state: Any) -> Any:
+        first.append(jax.tree.map(np.array, state.learner))
+        return dispatch(state)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runtime, "dispatch", watched)
+        run(config, tmp_path / "second")
+    template = jax.eval_shape(lambda: runtime.first(0).learner)
+    saved = Checkpoints(trained / "checkpoints").restore(template, part="learner").state
+    for name in ("online", "curiosity", "acting", "statistics"):
+        assert_trees_close(getattr(first[0], name), getattr(saved, name), rtol=0, atol=0)
+    assert int(first[0].step) == 0
+
+
+def test_a_run_that_cannot_be_started_from_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nowhere holds no run"):
+        run(dataclasses.replace(tiny(), init_from=str(tmp_path / "nowhere")), tmp_path / "run")

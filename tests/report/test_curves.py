@@ -1,0 +1,70 @@
+"""The picture of a run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from PIL import Image
+
+from byol_explore.report.curves import draw_curves
+from byol_explore.report.metrics_table import METRICS
+
+
+def write(directory: Path, rows: list[dict[str, Any]]) -> None:
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def row(steps: int, **values: Any) -> dict[str, Any]:
+    return {"steps": steps, **{metric.name: 0.5 for metric in METRICS}, **values}
+
+
+def test_curves_are_a_picture_with_every_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, list[tuple[float, float]]] = {}
+    plot = Axes.plot
+
+    def remember(self: Axes, x: Any, y: Any, *, label: str) -> Any:
+        drawn[label] = list(zip(x, y, strict=True))
+        return plot(self, x, y, label=label)
+
+    monkeypatch.setattr(Axes, "plot", remember)
+    write(tmp_path, [row(10, success_rate=None), row(20, success_rate=0.25, kl=3.0)])
+    assert draw_curves(tmp_path) == tmp_path / "curves.png"
+    assert set(drawn) == {metric.name for metric in METRICS}
+    assert drawn["success_rate"] == [(20, 0.25)], "what is not known yet is not drawn"
+    assert drawn["kl"] == [(10, 0.5), (20, 3.0)]
+    with Image.open(tmp_path / "curves.png") as picture:
+        assert picture.format == "PNG"
+        assert picture.size == (1600, 1500)
+        assert len(np.unique(np.asarray(picture.convert("L")))) > 10
+    assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "metrics.jsonl"}
+
+
+def test_what_a_run_does_not_log_has_no_panel(tmp_path: Path) -> None:
+    outside = ("evaluation_return", "evaluation_best", "rooms_found", "policy_lag", "learner_wait", "actor_wait")
+    write(tmp_path, [row(steps, **dict.fromkeys(outside)) for steps in (10, 20)])
+    path = draw_curves(tmp_path)
+    assert path is not None
+    with Image.open(path) as picture:
+        assert picture.size == (1600, 1200), "four rows of four"
+
+
+def test_without_a_line_there_is_no_picture(tmp_path: Path) -> None:
+    write(tmp_path, [])
+    assert draw_curves(tmp_path) is None
+    assert not (tmp_path / "curves.png").exists()
+
+
+def test_the_callers_own_figures_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a notebook, training must not touch what is being drawn there, nor the backend."""
+
+    def touched(*arguments: Any, **settings: Any) -> None:
+        raise AssertionError("pyplot was used")
+
+    for name in ("figure", "close", "switch_backend"):
+        monkeypatch.setattr(plt, name, touched)
+    write(tmp_path, [row(10)])
+    assert draw_curves(tmp_path) is not None

@@ -1,0 +1,79 @@
+"""Callbacks of `train`: they hear of everything, may stop a run, add to its log and live in its checkpoints."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from byol_explore.report.logs import read_metrics
+from byol_explore.run.trackers import Progress, Tracker
+from byol_explore.run.training import train
+from byol_explore.runtime.base import Steps
+from runs import DISPATCH, quickly, tiny
+
+
+class Watcher(Tracker):
+    """Counts steps and rewards, and stops after some dispatches."""
+
+    name = "watcher"
+
+    def __init__(self, stop_after: int = 10**9) -> None:
+        self.steps, self.dispatches, self.stop_after = 0, 0, stop_after
+        self.heard: list[tuple[int, int]] = []
+        self.rows: list[dict[str, Any]] = []
+        self.written: list[Path] = []
+
+    def add(self, steps: Steps, at: int) -> None:
+        assert at == self.steps
+        assert steps.intrinsic_reward.shape == steps.task.shape == steps.episodes.ended.shape
+        assert np.all(np.isfinite(steps.intrinsic_reward))
+        self.steps += steps.task.size
+
+    def after(self, progress: Progress) -> None:
+        self.dispatches += 1
+        self.heard.append((progress.before, progress.steps))
+        assert progress.metrics["loss"].shape == (4,)
+        assert progress.actor is not None
+        if self.dispatches >= self.stop_after:
+            progress.stop()
+
+    def summary(self) -> dict[str, Any]:
+        return {"steps_watched": self.steps}
+
+    def log(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+
+    def write(self, directory: Path) -> None:
+        self.written.append(directory)
+
+    def to_meta(self) -> Any:
+        return {"steps": self.steps, "dispatches": self.dispatches}
+
+    def load_meta(self, meta: Any) -> None:
+        self.steps, self.dispatches = meta["steps"], meta["dispatches"]
+
+
+def test_a_callback_hears_logs_saves_and_stops(tmp_path: Path) -> None:
+    watcher = Watcher(stop_after=3)
+    with quickly():
+        summary = train(tiny(dispatches=8), tmp_path / "run", quiet=True, callbacks=[watcher])
+    assert summary["steps"] == summary["steps_watched"] == 3 * DISPATCH
+    assert not summary["interrupted"]
+    assert watcher.heard == [(0, DISPATCH), (DISPATCH, 2 * DISPATCH), (2 * DISPATCH, 3 * DISPATCH)]
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [row["steps_watched"] for row in rows] == [DISPATCH, 2 * DISPATCH, 3 * DISPATCH]
+    assert [row["steps"] for row in watcher.rows] == [row["steps"] for row in rows]
+    assert watcher.written == [tmp_path / "run"] * 3
+
+    again = Watcher()
+    with quickly():
+        train(tiny(dispatches=5), tmp_path / "run", resume=True, quiet=True, callbacks=[again])
+    assert (again.steps, again.dispatches) == (5 * DISPATCH, 5)
+    assert again.heard == [(3 * DISPATCH, 4 * DISPATCH), (4 * DISPATCH, 5 * DISPATCH)]
+
+
+def test_a_run_goes_on_without_a_callback_that_it_was_saved_with(tmp_path: Path) -> None:
+    with quickly():
+        train(tiny(dispatches=2), tmp_path / "run", quiet=True, callbacks=[Watcher()])
+        summary = train(tiny(dispatches=3), tmp_path / "run", resume=True, quiet=True)
+    assert summary["steps"] == 3 * DISPATCH

@@ -1,0 +1,276 @@
+"""The configuration: to a file and back, and what it refuses."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import small_config
+from byol_explore.errors import UserError
+from byol_explore.run.directory import default_run_dir
+from byol_explore.settings.config import Config, from_dict, to_dict
+from byol_explore.settings.methods import prioritizes
+from byol_explore.settings.parts import (
+    AgentConfig,
+    CuriosityConfig,
+    LogConfig,
+    NetworkConfig,
+    OptimizerConfig,
+    RuntimeConfig,
+    VMPOConfig,
+)
+from byol_explore.settings.presets import ABLATIONS, PRESETS, checked, make_config
+
+
+def changed(**changes: Any) -> Config:
+    return dataclasses.replace(Config(), **changes)
+
+
+def game(**settings: Any) -> Config:
+    return changed(env="atari:alien", env_settings=settings)
+
+
+# To a file and back
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(),
+        small_config("rnd", core="lstm", prioritize=True, share=False, embedding_size=7),
+        changed(network=NetworkConfig(policy_hidden=()), env="rooms-3,rooms-4", stop_at_success=0.5, seed=9),
+        changed(
+            env="atari:alien", env_settings=("stack=4", "life_loss=true"), runtime=RuntimeConfig(deterministic=True)
+        ),
+        *(preset.config for preset in (PRESETS.get(name) for name in PRESETS.names())),
+    ],
+)
+def test_a_config_survives_its_file(config: Config) -> None:
+    assert from_dict(json.loads(json.dumps(to_dict(config)))) == config
+
+
+def test_what_a_file_does_not_say_is_the_default() -> None:
+    config = from_dict({"seed": 4, "network": {"encoder_hidden": [3, 2]}})
+    assert config == changed(seed=4, network=NetworkConfig(encoder_hidden=(3, 2)))
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "accepted"),
+    [({"sed": 4}, "'sed'", "seed"), ({"agent": {"Gamma": 0.9}}, "'Gamma'", "gamma")],
+)
+def test_a_field_that_does_not_exist_is_named(data: dict[str, Any], name: str, accepted: str) -> None:
+    with pytest.raises(UserError, match=f"unknown configuration field {name}; choose from: .*{accepted}"):
+        from_dict(data)
+
+
+# What follows from it
+
+
+def test_steps_per_dispatch_and_the_total() -> None:
+    config = changed(
+        steps=1001, runtime=RuntimeConfig(num_envs=6, batch_size=2, sequence_length=6, rollouts_per_dispatch=4)
+    )
+    assert config.steps_per_rollout == 30
+    assert config.steps_per_dispatch == 120
+    assert config.total_steps == 1080
+    assert dataclasses.replace(config, steps=1080).total_steps == 1080
+    assert dataclasses.replace(config, steps=1).total_steps == 120
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "expected"),
+    [
+        ("byol-explore", None, True),
+        ("rnd", None, False),
+        ("icm", None, False),
+        ("rnd", True, True),
+        ("byol-explore", False, False),
+    ],
+)
+def test_clipping_is_the_papers_choice_unless_set(method: str, setting: bool | None, expected: bool) -> None:
+    config = changed(method=method, curiosity=CuriosityConfig(prioritize=setting))
+    assert prioritizes(config) is expected
+
+
+@pytest.mark.parametrize(
+    ("env", "setting", "expected"),
+    [("rooms-4,rooms-6", None, 0.01), ("rooms-6", None, 0.0), ("rooms-4,rooms-6", 0.0, 0.0), ("rooms-6", 0.1, 0.1)],
+)
+def test_several_tasks_have_scales_of_their_own(env: str, setting: float | None, expected: float) -> None:
+    assert changed(env=env, agent=AgentConfig(intrinsic_scale_step=setting)).intrinsic_scale_step == expected
+
+
+def test_spaces_around_tasks_do_not_matter() -> None:
+    assert changed(env="rooms-3, rooms-4").env_ids == ["rooms-3", "rooms-4"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "runs/rooms-6/byol-explore-seed0"),
+        ({"method": "rnd", "seed": 3}, "runs/rooms-6/rnd-seed3"),
+        ({"ablation": "horizon-1"}, "runs/rooms-6/byol-explore-horizon-1-seed0"),
+        ({"regime": "intrinsic", "env": "rooms-3,rooms-4"}, "runs/rooms-3+rooms-4/byol-explore-intrinsic-seed0"),
+    ],
+)
+def test_runs_are_named_after_what_they_are(changes: dict[str, Any], expected: str) -> None:
+    assert default_run_dir(changed(**changes)) == Path(expected)
+
+
+# What it refuses
+
+
+@pytest.mark.parametrize(
+    ("config", "parts"),
+    [
+        (changed(preset="huge"), ["preset 'huge'", "grid"]),
+        (changed(method="BYOL"), ["method 'BYOL'", "byol-explore, rnd, icm, none"]),
+        (changed(regime="all"), ["regime 'all'", "mixed, intrinsic, extrinsic"]),
+        (changed(ablation="no-luck"), ["ablation 'no-luck'", "none, fixed-targets, horizon-1"]),
+        (changed(method="none", regime="intrinsic"), ["method 'none'", "regime extrinsic"]),
+        (changed(env="rooms-3,rooms-3"), ["'rooms-3,rooms-3'", "twice"]),
+        (changed(curiosity=CuriosityConfig(horizon=40)), ["curiosity.horizon 40", "sequence_length 33", "1 to 32"]),
+        (changed(curiosity=CuriosityConfig(mixing=-0.1)), ["curiosity.mixing is -0.1", "negative"]),
+        (changed(curiosity=CuriosityConfig(loss_weight=float("inf"))), ["curiosity.loss_weight is inf", "finite"]),
+        (changed(curiosity=CuriosityConfig(normalizer_decay=1.0)), ["curiosity.normalizer_decay is 1.0", "below 1"]),
+        (changed(curiosity=CuriosityConfig(embedding_size=0)), ["curiosity.embedding_size is 0", "positive"]),
+        (changed(vmpo=VMPOConfig(top_fraction=0.0)), ["vmpo.top_fraction is 0", "above 0 and at most 1"]),
+        (changed(vmpo=VMPOConfig(top_fraction=1.1)), ["vmpo.top_fraction is 1.1", "at most 1"]),
+        (changed(agent=AgentConfig(gamma=1.0)), ["agent.gamma is 1.0", "below 1"]),
+        (changed(vmpo=VMPOConfig(temperature=0.0)), ["vmpo.temperature is 0.0", "positive"]),
+        (changed(optimizer=OptimizerConfig(learning_rate=-1e-3)), ["optimizer.learning_rate is -0.001", "positive"]),
+        (changed(optimizer=OptimizerConfig(dual_learning_rate=-1.0)), ["dual_learning_rate is -1.0", "negative"]),
+        (changed(optimizer=OptimizerConfig(b2=1.0)), ["optimizer.b2 is 1.0", "below 1"]),
+        (changed(optimizer=OptimizerConfig(learning_rate=float("nan"))), ["learning_rate is nan", "finite"]),
+        (changed(network=NetworkConfig(value_hidden=(8, 0))), ["network.value_hidden is (8, 0)", "at least 1"]),
+        (changed(runtime=RuntimeConfig(sequence_length=1)), ["runtime.sequence_length is 1", "at least 2"]),
+        (changed(runtime=RuntimeConfig(num_envs=12, batch_size=8)), ["batch_size 8", "num_envs 12", "4, 6, 12"]),
+        (changed(env="rooms-3,rooms-4,rooms-5"), ["3 tasks", "batch of 16", "multiple of 3"]),
+        (changed(steps=0), ["steps is 0", "positive"]),
+        (changed(seed=-1), ["seed is -1", "negative"]),
+        (changed(stop_at_success=1.5), ["stop_at_success is 1.5", "between 0 and 1"]),
+        (changed(runtime=RuntimeConfig(actors=0)), ["runtime.actors is 0", "positive"]),
+        (changed(runtime=RuntimeConfig(queue_size=0)), ["runtime.queue_size is 0", "positive"]),
+        (changed(runtime=RuntimeConfig(actor_devices=-1)), ["runtime.actor_devices is -1", "negative"]),
+        (changed(runtime=RuntimeConfig(num_envs=48, actors=2)), ["actors 2", "48 environments", "multiple of 32"]),
+        (changed(runtime=RuntimeConfig(num_envs=32, actors=4)), ["actors 4", "batches of 16", "multiple of 64"]),
+        (changed(log=LogConfig(evaluate_every=-1)), ["log.evaluate_every is -1", "negative"]),
+        (changed(log=LogConfig(evaluate_episodes=0)), ["log.evaluate_episodes is 0", "positive"]),
+        (game(action_repeat=0), ["env_settings.action_repeat is 0", "positive"]),
+        (game(stack=0), ["env_settings.stack is 0", "positive"]),
+        (game(max_frames=0), ["env_settings.max_frames is 0", "positive"]),
+        (game(noops=-1), ["env_settings.noops is -1", "negative"]),
+        (game(sticky=1.25), ["env_settings.sticky is 1.25", "between 0 and 1"]),
+    ],
+)
+def test_wrong_values_are_named_with_what_is_right(config: Config, parts: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        checked(config)
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(),
+        changed(curiosity=CuriosityConfig(horizon=32, target_decay=1.0, mixing=0.0)),
+        changed(method="none", regime="extrinsic"),
+        changed(agent=AgentConfig(gamma=0.0), vmpo=VMPOConfig(top_fraction=1.0)),
+        changed(optimizer=OptimizerConfig(dual_learning_rate=0.0)),
+        changed(runtime=RuntimeConfig(num_envs=8, batch_size=8)),
+        changed(env="rooms-3,rooms-4"),
+        changed(runtime=RuntimeConfig(num_envs=64, batch_size=16, actors=4)),
+        changed(log=LogConfig(evaluate_every=0, evaluate_episodes=1)),
+        game(noops=0, sticky=1.0, action_repeat=1, stack=1, max_frames=1),
+    ],
+)
+def test_values_at_the_edge_are_fine(config: Config) -> None:
+    assert checked(config) is config
+
+
+# Presets and ablations
+
+
+@pytest.mark.parametrize("preset", PRESETS.names())
+def test_presets_are_valid_and_know_their_name(preset: str) -> None:
+    assert checked(make_config(preset)).preset == preset
+
+
+@pytest.mark.parametrize(
+    ("ablation", "method", "changes"),
+    [
+        ("none", "byol-explore", {}),
+        ("fixed-targets", "byol-explore", {"target_decay": 1.0}),
+        ("horizon-1", "byol-explore", {"horizon": 1}),
+        ("no-clipping", "byol-explore", {"prioritize": False}),
+        ("no-sharing", "icm", {"share": False}),
+        ("prioritized", "rnd", {"prioritize": True}),
+    ],
+)
+def test_an_ablation_changes_one_thing(ablation: str, method: str, changes: dict[str, Any]) -> None:
+    plain, ablated = make_config(method=method), make_config(ablation=ablation, method=method)
+    curiosity = dataclasses.replace(plain.curiosity, **changes)
+    assert ablated == dataclasses.replace(plain, ablation=ablation, curiosity=curiosity)
+    assert prioritizes(checked(ablated)) is changes.get("prioritize", method == "byol-explore")
+
+
+def test_all_ablations_are_tested_here() -> None:
+    marks = test_an_ablation_changes_one_thing.pytestmark  # pyright: ignore[reportFunctionMemberAccess]
+    assert {case[0] for case in marks[0].args[1]} == set(ABLATIONS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("big",), "unknown preset 'big'; choose from: grid"),
+        (("grid", "no-luck"), "unknown ablation 'no-luck'; choose from: none, fixed-targets"),
+        (("grid", "none", "vae"), "unknown method 'vae'; choose from: byol-explore, rnd"),
+        (
+            ("grid", "horizon-1", "icm"),
+            r"ablation 'horizon-1' changes nothing in method 'icm' \(preset 'grid', regime "
+            r"'mixed'\); choose from: no-sharing, prioritized$",
+        ),
+        (("grid", "no-clipping", "none"), "ablation 'no-clipping' changes nothing in method 'none' .*; it has no abl"),
+    ],
+)
+def test_what_does_not_go_together(arguments: tuple[str, ...], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        make_config(*arguments)
+
+
+REAL = {
+    "byol-explore": {"fixed-targets", "horizon-1", "no-clipping", "no-sharing"},
+    "rnd": {"prioritized"},
+    "icm": {"no-sharing", "prioritized"},
+    "none": set(),
+}
+
+
+@pytest.mark.parametrize("method", REAL)
+@pytest.mark.parametrize("ablation", [name for name in ABLATIONS if name != "none"])
+def test_an_ablation_that_changes_nothing_is_refused(ablation: str, method: str) -> None:
+    """By whoever makes a configuration, and by whoever checks one that was put together by hand."""
+    by_hand = dataclasses.replace(make_config(), method=method, ablation=ablation)
+    by_hand = ABLATIONS[ablation].apply(by_hand)
+    if ablation in REAL[method]:
+        assert checked(make_config(ablation=ablation, method=method)) == checked(by_hand)
+        return
+    with pytest.raises(UserError, match=f"ablation '{ablation}' changes nothing in method '{method}'"):
+        make_config(ablation=ablation, method=method)
+    with pytest.raises(UserError, match=f"ablation '{ablation}' changes nothing in method '{method}'"):
+        checked(by_hand)
+
+
+def test_what_an_ablation_changes_depends_on_preset_and_regime() -> None:
+    """The large agent already looks one step ahead, and a reward that nobody gets need not be clipped."""
+    with pytest.raises(UserError, match=r"'horizon-1' changes nothing in .* \(preset 'atari-big'"):
+        make_config("atari-big", "horizon-1")
+    assert checked(make_config("atari-big", "no-clipping"))
+    without = dataclasses.replace(make_config(ablation="no-clipping"), regime="extrinsic")
+    with pytest.raises(UserError, match=r"'no-clipping' changes nothing in .* regime 'extrinsic'\); choose"):
+        checked(without)
