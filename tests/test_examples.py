@@ -16,21 +16,10 @@ SMALL = [
     "--network.belief-size", "8", "--network.embedding-size", "8",
     "--log.log-every", "640", "--log.checkpoint-every", "640", "--log.window", "5",
 ]  # fmt: skip
-STUDY = """
-name = "tiny"
-tasks = ["examples.lock:Lock"]
-seeds = 1
-steps = 640
-methods = ["examples.counts:Counts", "none"]
-[settings]
-stop_at_success = 0.0
-runtime.num_envs = 8
-runtime.batch_size = 4
-runtime.sequence_length = 9
-network.belief_size = 8
-network.embedding_size = 8
-log.log_every = 320
-"""
+SMALL_STUDY = {
+    "steps": 640, "stop_at_success": 0.0, "runtime.num_envs": 8, "runtime.batch_size": 4, "runtime.sequence_length": 9,
+    "network.belief_size": 8, "network.embedding_size": 8, "log.log_every": 320,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +46,13 @@ def shell(place: Path, *words: str, trusted: bool = True) -> subprocess.Complete
 
 
 def test_a_run_of_own_parts_is_found_again_by_every_command(place: Path) -> None:
-    own = ["--env", "examples.lock:Lock", "--method", "examples.counts:Counts", "--run-dir", "own"]
+    own = ["--env", "examples.lock:Lock", "--method", "examples.counts:Counts", "--run-dir", "own",
+           "--network.encoder", "examples.waves:Waves"]  # fmt: skip
     done = shell(place, "train", *own, "--steps", "640", *SMALL, trusted=False)  # what is typed needs no consent
     assert done.returncode == 0, done.stderr
     config = json.loads((place / "own" / "config.json").read_text())
     assert (config["env"], config["method"]) == ("examples.lock:Lock", "examples.counts:Counts")
+    assert config["network"]["encoder"] == "examples.waves:Waves"
     refused = shell(place, "evaluate", "own", trusted=False)
     assert refused.returncode == 2
     assert "names code outside this package" in refused.stderr
@@ -78,14 +69,18 @@ def test_a_run_of_own_parts_is_found_again_by_every_command(place: Path) -> None
     assert len(list((place / "own" / "films").glob("*.gif"))) == 2
 
 
-def test_a_study_of_own_parts_runs_and_is_reported(place: Path) -> None:
-    (place / "tiny.toml").write_text(STUDY)
-    refused = shell(place, "study", "tiny.toml", "--dir", "tiny", trusted=False)
-    assert (refused.returncode, (place / "tiny").exists()) == (2, False)
-    done = shell(place, "study", "tiny.toml", "--dir", "tiny")
+def test_the_study_of_own_parts_runs_and_is_reported(place: Path) -> None:
+    """The one that is shipped, with fewer steps and smaller networks."""
+    text = (ROOT / "examples" / "study.toml").read_text().replace("steps = 200_000", f"steps = {SMALL_STUDY['steps']}")
+    kept = text[: text.index("log.log_every")]
+    small = "".join(f"{name} = {value}\n" for name, value in SMALL_STUDY.items() if name != "steps")
+    (place / "small.toml").write_text(kept + small)
+    refused = shell(place, "study", "small.toml", "--dir", "small", trusted=False)
+    assert (refused.returncode, (place / "small").exists()) == (2, False)
+    done = shell(place, "study", "small.toml", "--dir", "small")
     assert done.returncode == 0, done.stderr + done.stdout
-    runs = sorted(path.parent.name for path in (place / "tiny").rglob("summary.json"))
-    assert runs == ["examples.counts-Counts-seed0", "none-seed0"]
-    reported = shell(place, "report", "tiny", "--out", "page", trusted=False)  # reads, and imports nothing
+    runs = sorted(path.parent.name for path in (place / "small").rglob("summary.json"))
+    assert runs == ["byol-explore-seed0", "counts-seed0", "none-seed0"]
+    reported = shell(place, "report", "small", "--out", "page", trusted=False)  # reads, and imports nothing
     assert reported.returncode == 0, reported.stderr
-    assert "examples.counts-Counts" in (place / "page" / "index.html").read_text()
+    assert "counts" in (place / "page" / "index.html").read_text()
