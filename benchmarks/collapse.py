@@ -231,7 +231,7 @@ def update(world: World, batch: Trajectory, settings: dict[str, Array]) -> tuple
     """One step of Adam on the curiosity's loss alone, and one of the target."""
 
     def weighted_loss(trained: tuple[Representation, BYOLExplore]) -> Array:
-        view = trained[0].unroll(batch, batch.memory.core)
+        view = trained[0].unroll(batch.sequence, batch.before, batch.memory.core)
         return settings["loss_weight"] * trained[1](world.target, view, batch.sequence).loss
 
     trained = (world.representation, world.curiosity)
@@ -248,7 +248,7 @@ def update(world: World, batch: Trajectory, settings: dict[str, Array]) -> tuple
 @jax.jit
 def look(world: World, batch: Trajectory) -> tuple[Array, Array, Array]:
     """Errors of each horizon; embeddings and targets of unit length."""
-    view = world.representation.unroll(batch, batch.memory.core)
+    view = world.representation.unroll(batch.sequence, batch.before, batch.memory.core)
     errors = world.curiosity(world.target, view, batch.sequence).metrics["prediction_error"]
     targets = encode(world.target, batch.observation)
     unit, unit_targets = (latent.l2_normalize(x.reshape(-1, x.shape[-1])) for x in (view.embedding, targets))

@@ -218,7 +218,7 @@ def call(module: Callable[..., Any], *inputs: Any) -> Any:
 @jit
 def unroll(actor: Actor, trajectory: Trajectory) -> View:
     """What an actor's policy makes of a trajectory, from its stored state."""
-    return actor.representation.unroll(actor.normalized(trajectory), trajectory.memory.core)
+    return actor.representation.unroll(actor.normalized(trajectory).sequence, trajectory.before, trajectory.memory.core)
 
 
 # Comparisons

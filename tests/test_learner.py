@@ -30,7 +30,8 @@ from builders import (
 from byol_explore.agent import perceive
 from byol_explore.algorithms.judging import Judgement
 from byol_explore.curiosity.reward import make_rewards
-from byol_explore.learner import Batch, Learner, LearnerState, _health, curious_encoder
+from byol_explore.curiosity.vitals import vitals
+from byol_explore.learner import Batch, Learner, LearnerState, curious_encoder
 from byol_explore.networks.assembly import Actor
 from byol_explore.ops import popart
 from byol_explore.settings.config import Config
@@ -349,7 +350,8 @@ def test_a_mean_image_that_nothing_trains_does_not_hide_the_targets_distance() -
     bright = jnp.full_like(away.center.mean, 100.0)
     state = eqx.tree_at(lambda s: s.online.actor.representation.encoder.center.mean, state, bright)
     state = state._replace(curiosity=eqx.tree_at(lambda encoder: encoder.center.mean, away, bright))
-    distance = _health(state, jnp.ones((2, 1, 8)))["target_distance"]
+    encoder = state.online.actor.representation.encoder
+    distance = vitals(state.online.curiosity, state.curiosity, encoder, jnp.ones((2, 1, 8)))["target_distance"]
     np.testing.assert_allclose(distance, 0.5, rtol=1e-5)
 
 

@@ -15,17 +15,18 @@ from byol_explore.algorithms.base import Choices
 from byol_explore.algorithms.critic import Critic
 from byol_explore.algorithms.judging import Judge, Judged, Statistics
 from byol_explore.curiosity.base import CuriosityOutput, Materials
+from byol_explore.curiosity.vitals import vitals
 from byol_explore.envs.base import EnvSpec
 from byol_explore.networks.assembly import Actor, Networks, View, make_actor
 from byol_explore.networks.centering import with_centered_encoders
 from byol_explore.networks.choosing import make_encoder
-from byol_explore.networks.layers import MLP, trained
-from byol_explore.ops import latent, policies
+from byol_explore.networks.layers import MLP
+from byol_explore.networks.optimizing import make_optimizer
+from byol_explore.ops import policies
 from byol_explore.ops.moments import masked_mean
 from byol_explore.registries import ALGORITHMS, METHODS
 from byol_explore.settings.config import Config
 from byol_explore.settings.methods import embedding_size, has_own_representation
-from byol_explore.settings.parts import OptimizerConfig
 from byol_explore.types import Array, Encoder, Policy, PyTree, Trajectory
 
 
@@ -193,9 +194,10 @@ class Learner:
     def see(self, online: Networks, state: LearnerState, trajectory: Trajectory) -> Seen:
         """One forward pass over a batch, the policy's head left out."""
         actor, memory, trajectory = online.actor, trajectory.memory, online.actor.normalized(trajectory)
-        view = actor.representation.unroll(trajectory, memory.core)
-        curious = view if actor.curious is None else actor.curious.unroll(trajectory, memory.curious)
-        curiosity = online.curiosity(state.curiosity, curious, trajectory.sequence)
+        sequence, before = trajectory.sequence, trajectory.before
+        view = actor.representation.unroll(sequence, before, memory.core)
+        curious = view if actor.curious is None else actor.curious.unroll(sequence, before, memory.curious)
+        curiosity = online.curiosity(state.curiosity, curious, sequence)
         return Seen(view, curious, curiosity, online.value.hidden(view.belief))
 
     def intrinsic_reward(self, state: LearnerState, trajectory: Trajectory) -> Array:
@@ -236,7 +238,7 @@ class Learner:
             "entropy": entropy,
             **seen.curiosity.metrics,
             **policy_loss.metrics,
-            **_health(state, seen.curious.embedding),
+            **vitals(online.curiosity, state.curiosity, curious_encoder(online.actor), seen.curious.embedding),
         }
         finite = _all_finite((*checks, policy, *policy_loss.checks))
         return loss, (after, UpdateOutput(metrics, finite, judged.intrinsic))
@@ -246,7 +248,8 @@ class Learner:
         if self.stored_is_target or not self.algorithm.needs_target:
             return trajectory.policy
         acting = state.acting
-        view = acting.representation.unroll(acting.normalized(trajectory), trajectory.memory.core)
+        sequence = acting.normalized(trajectory).sequence
+        view = acting.representation.unroll(sequence, trajectory.before, trajectory.memory.core)
         return acting.policy(view.belief[:-1])
 
     def _rescaled(self, online: Networks, before: Statistics, after: Statistics) -> Networks:
@@ -256,15 +259,6 @@ class Learner:
             online,
             replace_fn=lambda layer: self.critic.rescaled(layer, before.popart, after.popart),
         )
-
-
-def make_optimizer(settings: OptimizerConfig) -> optax.GradientTransformation:
-    """Adam for the networks, behind a bound on the gradient if there is one."""
-    clip = settings.max_gradient_norm
-    return optax.chain(
-        optax.clip_by_global_norm(clip) if clip > 0 else optax.identity(),
-        optax.adam(settings.learning_rate, b1=settings.b1, b2=settings.b2),
-    )
 
 
 def curious_encoder(actor: Actor) -> Encoder:
@@ -278,18 +272,6 @@ def keeps_target(period: int, updates: int) -> bool:
     Rollouts begin after whole multiples of these updates, so it does if every refresh is between two rollouts.
     """
     return period % updates == 0
-
-
-def _health(state: LearnerState, embedding: Array) -> dict[str, Array]:
-    """Whether embeddings differ from each other, and how far the target is from the encoder that predicts it."""
-    unit = latent.l2_normalize(embedding)
-    mean = jax.vmap(masked_mean, (-1, None))(unit, jnp.ones(unit.shape[:-1], bool))
-    metrics = {"embedding_spread": 1.0 - jnp.sum(jnp.square(mean))}
-    curiosity, encoder = state.online.curiosity, curious_encoder(state.online.actor)
-    if curiosity.has_target and curiosity.reads_representation:
-        apart = jax.tree.map(jnp.subtract, curiosity.target(state.curiosity), encoder)
-        metrics["target_distance"] = optax.tree.norm(trained(apart)) / optax.tree.norm(trained(encoder))
-    return jax.tree.map(jax.lax.stop_gradient, metrics)
 
 
 def _to_check(seen: Seen) -> tuple[PyTree, ...]:

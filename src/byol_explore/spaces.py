@@ -6,7 +6,7 @@ to guess an encoder from a shape. Each has the shape and the dtype of one observ
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpy as np
@@ -105,3 +105,22 @@ class ActionSpec(NamedTuple):
     def zero(self) -> Action:
         """An action to fill a place that nothing reads."""
         return Action(jnp.zeros((len(self.discrete),), jnp.int32), jnp.zeros((self.continuous,)))
+
+
+class Interface(Protocol):
+    """What networks must know of what they are for: an environment's spec, or `Spaces`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def observation(self) -> Any: ...
+    @property
+    def action(self) -> ActionSpec: ...
+
+
+class Spaces(NamedTuple):
+    """What is seen and done where there is no environment to ask."""
+
+    observation: ObservationSpec
+    action: ActionSpec
+    name: str = "these spaces"  # in messages

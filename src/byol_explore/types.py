@@ -79,6 +79,13 @@ class Sequence(NamedTuple):
         return ~self.is_first[1:]
 
 
+class Before(NamedTuple):
+    """What came right before each observation of a sequence; nothing of it counts where an episode begins."""
+
+    action: Action  # [T, B, ...]
+    reward: AnyArray  # [T, B]
+
+
 class Trajectory(NamedTuple):
     """A batch of sequences, time-major. Transition t leads from observation t to observation t + 1."""
 
@@ -95,6 +102,12 @@ class Trajectory(NamedTuple):
     def sequence(self) -> Sequence:
         """What of it a curiosity reads."""
         return Sequence(self.observation, self.action, self.is_first)
+
+    @property
+    def before(self) -> Before:
+        """What an agent remembered at each of its observations."""
+        first, rest = Before(self.memory.action, self.memory.reward), Before(self.action, self.reward)
+        return jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), first, rest)
 
     @property
     def valid(self) -> Array:

@@ -9,7 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from builders import BATCH, TIME, assert_trees_close, jit, largest, make_spec, make_trajectory, shaken, small_config
+from builders import (
+    BATCH,
+    TIME,
+    assert_trees_close,
+    jit,
+    largest,
+    make_spec,
+    make_trajectory,
+    shaken,
+    small_config,
+    unroll,
+)
 from byol_explore.learner import Batch, Learner, LearnerState, curious_encoder
 from byol_explore.runtime.learning import cut, learn
 from byol_explore.settings.config import Config
@@ -118,7 +129,7 @@ def test_better_actions_become_more_likely(normalize: bool) -> None:
     learner = Learner(ppo_config(normalize_advantage=normalize), spec, 1, in_turn=True)
     state = learner.init(jax.random.key(1))
     trajectory = make_trajectory(spec, state.acting)
-    view = state.acting.representation.unroll(state.acting.normalized(trajectory), trajectory.memory.core)
+    view = unroll(state.acting, trajectory)
     trajectory = trajectory._replace(policy=state.acting.policy(view.belief[:-1]))
     policy = trajectory.policy
     flat = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]),

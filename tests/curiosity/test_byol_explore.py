@@ -58,7 +58,7 @@ class Case(NamedTuple):
 def _look(
     representation: Representation, curiosity: BYOLExplore, target: Any, trajectory: Trajectory
 ) -> tuple[View, CuriosityOutput]:
-    view = representation.unroll(trajectory, trajectory.memory.core)
+    view = representation.unroll(trajectory.sequence, trajectory.before, trajectory.memory.core)
     return view, curiosity(target, view, trajectory.sequence)
 
 

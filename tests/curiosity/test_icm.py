@@ -45,7 +45,7 @@ class Case(NamedTuple):
 
 
 def explore(representation: Representation, icm: ICM, trajectory: Trajectory) -> tuple[View, CuriosityOutput]:
-    view = representation.unroll(trajectory, trajectory.memory.core)
+    view = representation.unroll(trajectory.sequence, trajectory.before, trajectory.memory.core)
     return view, icm((), view, trajectory.sequence)
 
 

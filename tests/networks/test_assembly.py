@@ -45,7 +45,7 @@ run_act = jit(act)
 @jit
 def unroll_world(actor: Actor, trajectory: Trajectory) -> Any:
     assert actor.curious is not None
-    return actor.curious.unroll(actor.normalized(trajectory), trajectory.memory.curious)
+    return actor.curious.unroll(actor.normalized(trajectory).sequence, trajectory.before, trajectory.memory.curious)
 
 
 class Case(NamedTuple):

@@ -31,11 +31,17 @@ def intrinsic_reward(
 
     With a normalizer for each task a transition is measured by those of its own task; 0 where invalid.
     """
-    count = normalizers.raw.mean.shape[0]
-    mine = valid & ((task == jnp.arange(count)[:, None, None]) | (count == 1))  # [count, S, B]
     one = partial(moments.intrinsic_reward, decay=decay, prioritize=prioritize)
-    normalizers, rewards = jax.vmap(one, (0, None, 0))(normalizers, uncertainty, mine)
+    normalizers, rewards = jax.vmap(one, (0, None, 0))(normalizers, uncertainty, _measured_by(normalizers, task, valid))
     return normalizers, jnp.sum(rewards, axis=0)
+
+
+def _measured_by(
+    normalizers: moments.Normalizer, task: Int[Array, "S B"], valid: Bool[Array, "S B"]
+) -> Bool[Array, "count S B"]:
+    """The transitions that each normalizer measures."""
+    count = normalizers.raw.mean.shape[0]
+    return valid & ((task == jnp.arange(count)[:, None, None]) | (count == 1))
 
 
 class RewardScale(NamedTuple):
@@ -73,8 +79,13 @@ def rescale(
         mean_square=stats.mean_square + step * (batch - stats.mean_square),
         weight=stats.weight + step * (1.0 - stats.weight),
     )
+    return stats, reward / root_mean_square(stats, minimum)[task]
+
+
+def root_mean_square(stats: RewardScale, minimum: float) -> Float[Array, " tasks"]:
+    """What rewards of each task are divided by."""
     mean_square = stats.mean_square / jnp.maximum(stats.weight, 1e-12)
-    return stats, reward / jnp.maximum(jnp.sqrt(mean_square), minimum)[task]
+    return jnp.maximum(jnp.sqrt(mean_square), minimum)
 
 
 class RewardSettings(NamedTuple):
@@ -134,6 +145,22 @@ def make_rewards(
     own_part, part = parts(own, scaled, settings.regime, settings.mixing)
     rewards = Rewards(own_part + part, normalized, scaled, part, own_part)
     return RewardStatistics(normalizer, extrinsic_stats, intrinsic_stats), rewards
+
+
+def pay(
+    statistics: RewardStatistics,
+    uncertainty: Float[Array, "S B"],
+    task: Int[Array, "S B"],
+    valid: Bool[Array, "S B"],
+    settings: RewardSettings,
+) -> Float[Array, "S B"]:
+    """Curiosity's rewards on their task's scale by statistics as they stand, which this batch leaves alone."""
+    one = partial(moments.measured, decay=settings.decay, prioritize=settings.prioritize)
+    mine = _measured_by(statistics.normalizer, task, valid)
+    rewards = jnp.sum(jax.vmap(one, (0, None, 0))(statistics.normalizer, uncertainty, mine), axis=0)
+    if settings.intrinsic_step == 0.0:
+        return rewards
+    return rewards / root_mean_square(statistics.intrinsic, settings.min_scale)[task]
 
 
 def parts(extrinsic: Array, intrinsic: Array, regime: str, mixing: float) -> tuple[Array, Array]:

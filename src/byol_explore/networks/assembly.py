@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from byol_explore.envs.base import EnvSpec
 from byol_explore.errors import unknown
 from byol_explore.networks.choosing import make_encoder, sensed_entries
 from byol_explore.networks.cores import CORES, Core, closed_loop, reset_where
@@ -15,11 +14,12 @@ from byol_explore.networks.inputs import ActionInputs, Inputs, SenseInputs
 from byol_explore.networks.layers import MLP
 from byol_explore.networks.normalizing import ObservationNormalizer
 from byol_explore.settings.parts import NetworkConfig
-from byol_explore.types import Action, Array, Encoder, Memory, PyTree, Trajectory
+from byol_explore.spaces import Interface
+from byol_explore.types import Action, Array, Before, Encoder, Memory, PyTree, Sequence, Trajectory
 
 
 class View(NamedTuple):
-    """A trajectory seen through a representation."""
+    """A sequence seen through a representation."""
 
     embedding: Array  # [T, B, N]
     state: PyTree  # [T, B, ...] of the core
@@ -40,16 +40,11 @@ class Representation(eqx.Module):
         embedding = self.encoder(flat)
         return embedding.reshape(*lead, -1)
 
-    def unroll(self, trajectory: Trajectory, state: PyTree) -> View:
-        """Along a trajectory, from the actor's stored state."""
-        action, reward = jax.tree.map(
-            lambda first, rest: jnp.concatenate([first[None], rest]),
-            (trajectory.memory.action, trajectory.memory.reward),
-            (trajectory.action, trajectory.reward),
-        )
-        embedding = self.embed(trajectory.observation)
-        projected = self.inputs(embedding, trajectory.observation, action, reward, trajectory.is_first)
-        states = closed_loop(self.core, projected, trajectory.is_first, state)
+    def unroll(self, sequence: Sequence, before: Before, state: PyTree) -> View:
+        """Along a sequence, from the core's state before its first observation."""
+        embedding = self.embed(sequence.observation)
+        projected = self.inputs(embedding, sequence.observation, before.action, before.reward, sequence.is_first)
+        states = closed_loop(self.core, projected, sequence.is_first, state)
         return View(embedding, states, self.core.belief(states))
 
     def step(self, state: PyTree, observation: PyTree, action: Action, reward: Array, is_first: Array) -> PyTree:
@@ -75,7 +70,7 @@ class Actor(eqx.Module):
         """A trajectory as the networks see it."""
         return trajectory._replace(observation=self.normalizer(trajectory.observation))
 
-    def initial_memory(self, spec: EnvSpec, batch: int) -> Memory:
+    def initial_memory(self, spec: Interface, batch: int) -> Memory:
         zero = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), spec.action.zero())
         return Memory(
             core=self.representation.core.initial_state((batch,)),
@@ -93,7 +88,7 @@ class Networks(eqx.Module):
     curiosity: Any  # a curiosity.base.Curiosity
 
 
-def make_inputs(config: NetworkConfig, spec: EnvSpec, size: int, gates: int, key: Array) -> Inputs:
+def make_inputs(config: NetworkConfig, spec: Interface, size: int, gates: int, key: Array) -> Inputs:
     """What the core reads: embedding and action, and what the configuration names besides."""
     shared: dict[str, Any] = {"action_size": config.action_size, "bins": config.action_bins}
     senses = sensed_entries(config, spec)
@@ -106,7 +101,7 @@ def make_inputs(config: NetworkConfig, spec: EnvSpec, size: int, gates: int, key
 
 
 def make_representation(
-    config: NetworkConfig, spec: EnvSpec, key: Array, encoder_size: int | None = None
+    config: NetworkConfig, spec: Interface, key: Array, encoder_size: int | None = None
 ) -> Representation:
     if config.core not in CORES:
         raise unknown("core", config.core, list(CORES))
@@ -120,7 +115,7 @@ def make_representation(
     )
 
 
-def make_actor(config: NetworkConfig, spec: EnvSpec, key: Array, *, apart: bool, apart_size: int | None) -> Actor:
+def make_actor(config: NetworkConfig, spec: Interface, key: Array, *, apart: bool, apart_size: int | None) -> Actor:
     representation, policy, curious = jax.random.split(key, 3)
     return Actor(
         normalizer=ObservationNormalizer(spec.observation, normalizes=config.normalize_vectors),

@@ -2,20 +2,19 @@
 
 import jax
 
-from byol_explore.envs.base import EnvSpec
 from byol_explore.errors import UserError, unknown
 from byol_explore.networks.dict_encoder import DictEncoder
 from byol_explore.networks.encoders import ObservationEncoder
 from byol_explore.registries import ENCODERS
 from byol_explore.settings.parts import AUTO, NetworkConfig
-from byol_explore.spaces import Grid, Image, Kind, Tokens, Vector
+from byol_explore.spaces import Grid, Image, Interface, Kind, Tokens, Vector
 from byol_explore.types import Array
 
 USUAL: dict[type[Kind], str] = {Grid: "grid", Vector: "vector", Image: "image", Tokens: "tokens"}
 SENSED = (Vector, Tokens)  # kinds that the core can read without an encoder
 
 
-def make_encoder(config: NetworkConfig, spec: EnvSpec, key: Array, size: int | None = None) -> ObservationEncoder:
+def make_encoder(config: NetworkConfig, spec: Interface, key: Array, size: int | None = None) -> ObservationEncoder:
     """The encoder that the configuration names where it fits, and what is usual for the kind elsewhere."""
     size = config.embedding_size if size is None else size
     entries, chosen = encoded_entries(config, spec), encoder_names(config, spec)
@@ -29,7 +28,7 @@ def make_encoder(config: NetworkConfig, spec: EnvSpec, key: Array, size: int | N
     return DictEncoder({name: make(name, k) for name, k in zip(sorted(entries), keys, strict=True)}, size, linear_key)
 
 
-def encoder_names(config: NetworkConfig, spec: EnvSpec) -> dict[str, str]:
+def encoder_names(config: NetworkConfig, spec: Interface) -> dict[str, str]:
     """The encoder of each entry that f(o) encodes; a UserError if the one that is named fits none of them."""
     kinds = {name: type(kind) for name, kind in encoded_entries(config, spec).items()}
     read = () if config.encoder == AUTO else _encoder_class(config.encoder).reads
@@ -42,7 +41,7 @@ def encoder_names(config: NetworkConfig, spec: EnvSpec) -> dict[str, str]:
     return {name: config.encoder if kind in read else _usual(kind, spec) for name, kind in kinds.items()}
 
 
-def encoded_entries(config: NetworkConfig, spec: EnvSpec) -> dict[str, Kind]:
+def encoded_entries(config: NetworkConfig, spec: Interface) -> dict[str, Kind]:
     """What f(o) encodes; an observation of one kind is an entry without a name."""
     entries = _all_entries(spec)
     sensed = sensed_entries(config, spec)
@@ -55,7 +54,7 @@ def encoded_entries(config: NetworkConfig, spec: EnvSpec) -> dict[str, Kind]:
     return encoded
 
 
-def sensed_entries(config: NetworkConfig, spec: EnvSpec) -> dict[str, Kind]:
+def sensed_entries(config: NetworkConfig, spec: Interface) -> dict[str, Kind]:
     """What only the core reads."""
     entries, sensed = _all_entries(spec), {}
     for name in config.core_reads:
@@ -68,7 +67,7 @@ def sensed_entries(config: NetworkConfig, spec: EnvSpec) -> dict[str, Kind]:
     return sensed
 
 
-def _all_entries(spec: EnvSpec) -> dict[str, Kind]:
+def _all_entries(spec: Interface) -> dict[str, Kind]:
     entries = spec.observation if isinstance(spec.observation, dict) else {"": spec.observation}
     for kind in entries.values():
         if not isinstance(kind, Kind):
@@ -86,7 +85,7 @@ def _encoder_class(name: str) -> type[ObservationEncoder]:
     return encoder
 
 
-def _usual(kind: type[Kind], spec: EnvSpec) -> str:
+def _usual(kind: type[Kind], spec: Interface) -> str:
     if kind not in USUAL:
         raise UserError(f"no encoder is usual for {kind.__name__} in the observations of {spec.name!r}: name one")
     return USUAL[kind]

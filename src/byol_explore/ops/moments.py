@@ -79,8 +79,20 @@ def intrinsic_reward(
     """
     raw = update_moments(normalizer.raw, uncertainty, valid, decay)
     reward = uncertainty / standard_deviation(raw, decay)
-    normalized = update_moments(normalizer.normalized, reward, valid, decay)
+    normalizer = Normalizer(raw, update_moments(normalizer.normalized, reward, valid, decay))
+    return normalizer, measured(normalizer, uncertainty, valid, decay, prioritize)
+
+
+def measured(
+    normalizer: Normalizer,
+    uncertainty: Float[Array, "*n"],
+    valid: Bool[Array, "*n"],
+    decay: float,
+    prioritize: bool,
+) -> Float[Array, "*n"]:
+    """The same by statistics as they stand, which must have seen something."""
+    reward = uncertainty / standard_deviation(normalizer.raw, decay)
     if prioritize:
-        threshold, _ = corrected(normalized, decay)
+        threshold, _ = corrected(normalizer.normalized, decay)
         reward = jnp.maximum(reward - threshold, 0.0)
-    return Normalizer(raw, normalized), jnp.where(valid, reward, 0.0)
+    return jnp.where(valid, reward, 0.0)
