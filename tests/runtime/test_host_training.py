@@ -32,7 +32,7 @@ from byol_explore.run.loop import Summary
 from byol_explore.run.training import train
 from byol_explore.runtime import choosing
 from byol_explore.runtime.base import DispatchOutput
-from byol_explore.runtime.sebulba import SebulbaState
+from byol_explore.runtime.sebulba import Sebulba, SebulbaState
 from byol_explore.settings.config import Config
 from byol_explore.settings.parts import LogConfig
 from host_worlds import (

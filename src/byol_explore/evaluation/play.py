@@ -7,14 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from byol_explore.agent import act
+from byol_explore.agent import Player, Situation, turn
 from byol_explore.envs.base import AutoReset, Environment
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.networks.assembly import Actor
 from byol_explore.types import UNSAID, Array
 
 AT_ONCE = 64  # host environments
-choose = jax.jit(act, static_argnames="greedy")
 
 
 class Interrupted(Exception):
@@ -57,13 +56,13 @@ def _play_outside(
 ) -> Results:
     batch = env.batch(episodes, int(jax.random.bits(key) >> 2))
     try:
-        timestep, memory = batch.reset(), actor.initial_memory(env.spec, episodes)
+        player = Player(batch, env.spec, key)
+        player.begin(actor)
         total, length, done = np.zeros(episodes), np.zeros(episodes, int), np.zeros(episodes, bool)
         success = np.full(episodes, UNSAID, np.int8)
         for _ in range(env.spec.max_steps):
-            key, act_key = jax.random.split(key)
-            memory, _, action = choose(actor, memory, timestep, act_key, greedy=greedy)
-            timestep = batch.step(jax.device_get(action))
+            player.turn(actor, greedy=greedy)
+            timestep = player.timestep
             total += np.where(done, 0.0, timestep.reward)
             length += ~done
             success = np.where(timestep.is_last & ~done, timestep.with_success().success, success)
@@ -83,21 +82,20 @@ def _play_inside(actor: Actor, env: Environment, episodes: int, key: Array, gree
     def run(actor: Actor, key: Array) -> tuple[Array, Array, Array]:
         reset_key, act_key = jax.random.split(key)
         states, timestep = batch.reset(jax.random.split(reset_key, episodes))
-        memory = actor.initial_memory(env.spec, episodes)
+        start = Situation(states, timestep, actor.initial_memory(env.spec, episodes))
         nobody = jnp.zeros((episodes,), bool)
         totals = (nobody.astype(jnp.float32), nobody.astype(jnp.int32), jnp.full_like(nobody, UNSAID, jnp.int8), nobody)
 
         def step(carry: Any, key: Array) -> tuple[Any, None]:
-            states, timestep, memory, (total, length, success, done) = carry
-            memory, _, action = act(actor, memory, timestep, key, greedy=greedy)
-            states, timestep = batch.step(states, action)
+            at, (total, length, success, done) = carry
+            at, _, _ = turn(actor, batch, at, key, greedy=greedy)
+            timestep = at.timestep
             total = jnp.where(done, total, total + timestep.reward)
             length = jnp.where(done, length, length + 1)
             success = jnp.where(timestep.is_last & ~done, timestep.success, success)
-            return (states, timestep, memory, (total, length, success, done | timestep.is_last)), None
+            return (at, (total, length, success, done | timestep.is_last)), None
 
-        carry = (states, timestep, memory, totals)
-        (_, _, _, (*results, _)), _ = jax.lax.scan(step, carry, jax.random.split(act_key, env.spec.max_steps))
+        (_, (*results, _)), _ = jax.lax.scan(step, (start, totals), jax.random.split(act_key, env.spec.max_steps))
         return tuple(results)
 
     return Results(*map(np.asarray, run(actor, key)))

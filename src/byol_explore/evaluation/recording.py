@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from byol_explore.agent import Player
 from byol_explore.envs.base import AutoReset, Environment
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
-from byol_explore.evaluation.play import choose
 from byol_explore.networks.assembly import Actor
 from byol_explore.types import Action, Array, Memory, Policy, TimeStep, Trajectory
 
@@ -32,18 +32,21 @@ def walk(actor: Actor, env: AnyEnvironment, key: Array) -> Iterator[Moment]:
     inside = not isinstance(env, HostEnvironment)
     batch = _Inside(env, seed_key) if inside else env.batch(1, int(jax.random.bits(seed_key) >> 2))
     try:
-        timestep, memory = batch.reset(), actor.initial_memory(env.spec, 1)
+        player = Player(batch, env.spec, key)
+        player.begin(actor)
         while True:
-            key, act_key = jax.random.split(key)
-            after, policy, action = jax.device_get(choose(actor, memory, timestep, act_key))
-            yield Moment(batch.render(), jax.tree.map(np.array, timestep), jax.device_get(memory), action, policy)
-            memory, timestep = after, batch.step(action)
+            frame, timestep = batch.render(), jax.tree.map(np.array, player.timestep)
+            memory = jax.device_get(player.memory)
+            policy, action = player.turn(actor)
+            yield Moment(frame, timestep, memory, action, jax.device_get(policy))
     finally:
         batch.close()
 
 
 class _Inside:
     """An environment inside jit, stepped from outside."""
+
+    num_envs = 1
 
     def __init__(self, env: Environment, key: Array) -> None:
         self._env, self._key = env, key
@@ -60,6 +63,9 @@ class _Inside:
 
     def render(self) -> np.ndarray:
         return self._env.render(jax.tree.map(lambda x: x[0], jax.device_get(self._state.inner)))
+
+    def places(self) -> np.ndarray:
+        return np.zeros((1, 0), np.float32)
 
     def close(self) -> None: ...
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from byol_explore.agent import act
+from byol_explore.agent import Situation, turn
 from byol_explore.envs.base import Environment
 from byol_explore.envs.drawn import make_vector
 from byol_explore.learner import Learner, LearnerState, UpdateOutput
@@ -141,8 +141,8 @@ class Anakin:
 
         def step(state: ActorState, _: None) -> tuple[ActorState, tuple[PyTree, Told]]:
             key, act_key = jax.random.split(state.key[0])
-            memory, policy, action = act(actor, state.memory, state.timestep, act_key)
-            envs, timestep = self.envs.step(state.envs, action)
+            at = Situation(state.envs, state.timestep, state.memory)
+            (envs, timestep, memory), policy, action = turn(actor, self.envs, at, act_key)
             episode_return = jnp.where(timestep.is_first, 0.0, state.episode_return + timestep.reward)
             length = jnp.where(timestep.is_first, 0, state.length + 1)
             seen = state.timestep.observation, state.timestep.is_first, self.envs.task(state.envs)

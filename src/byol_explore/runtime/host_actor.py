@@ -1,19 +1,18 @@
 """The acting side of environments outside jit: steps them with the target policy and makes sequences."""
 
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from byol_explore.agent import act
+from byol_explore.agent import Player
 from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.host_tasks import make_batch, tasks_of
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.base import Episodes, stack
-from byol_explore.types import Action, Array, Memory, Policy, PyTree, TimeStep, Trajectory
+from byol_explore.types import Array, PyTree, TimeStep, Trajectory
 
 
 class Rollout(NamedTuple):
@@ -28,12 +27,6 @@ class Rollout(NamedTuple):
     act_seconds: float  # on choosing actions
 
 
-@jax.jit
-def _choose(actor: Actor, memory: Memory, timestep: TimeStep, key: Array) -> tuple[Memory, Policy, Action, Array]:
-    key, act_key = jax.random.split(key)
-    return *act(actor, memory, timestep, act_key), key
-
-
 class HostActor:
     """Owns its environments and the agent's memory of them; parameters come with each call."""
 
@@ -45,51 +38,47 @@ class HostActor:
         self.numbers = np.arange(first, first + num_envs)
         self.num_envs, self.length = num_envs, length
         self._batch = make_batch(envs, num_envs, seed, tasks)
-        self._key = key
-        self._timestep: TimeStep | None = None
-        self._memory: Memory | None = None
+        self._player, self._has_begun = Player(self._batch, self.spec, key), False
         self._total = np.zeros(num_envs, np.float32)
         self._length = np.zeros(num_envs, np.int32)
 
     def rollout(self, actor: Actor, pulled_at: int = 0) -> Rollout:
         """T - 1 steps of all environments; the last observation is the next rollout's first."""
-        if self._timestep is None or self._memory is None:
-            self._timestep, self._memory = self._batch.reset(), actor.initial_memory(self.spec, self.num_envs)
-        start = jax.device_get(self._memory)._replace(reward=self._timestep.reward.copy())
-        steps, env_seconds, act_seconds = self.length - 1, 0.0, 0.0
+        player = self._player
+        if not self._has_begun:
+            player.begin(actor)
+            self._has_begun = True
+        start = jax.device_get(player.memory)._replace(reward=player.timestep.reward.copy())
+        steps, player.env_seconds, player.act_seconds = self.length - 1, 0.0, 0.0
         observations = jax.tree.map(
             lambda x: np.empty((self.length, self.num_envs, *x.shape), x.dtype), self.spec.observation
         )
         records: list[tuple[PyTree, ...]] = []
         for t in range(steps):
-            began = time.perf_counter()
             first, task = self._observe(observations, t)
-            self._memory, policy, action, self._key = _choose(actor, self._memory, self._timestep, self._key)
-            action = jax.device_get(action)
-            chosen = time.perf_counter()
-            self._timestep = self._batch.step(action)
-            records.append((first, task, action, policy, *self._answer(self._timestep), self._batch.places().copy()))
-            act_seconds, env_seconds = act_seconds + chosen - began, env_seconds + time.perf_counter() - chosen
+            policy, action = player.turn(actor)
+            records.append((first, task, action, policy, *self._answer(player.timestep), self._batch.places().copy()))
         last, last_task = self._observe(observations, steps)
         firsts, tasks, actions, policies, rewards, discounts, episodes, places = zip(*records, strict=True)
         trajectory = Trajectory(
             observations, np.stack([*firsts, last]), stack(actions), np.stack(rewards), np.stack(discounts),
             stack(jax.device_get(policies)), np.stack([*tasks, last_task]), memory=start,
         )  # fmt: skip
-        return Rollout(self.numbers, trajectory, stack(episodes), np.stack(places), pulled_at, env_seconds, act_seconds)
+        seconds = player.env_seconds, player.act_seconds
+        return Rollout(self.numbers, trajectory, stack(episodes), np.stack(places), pulled_at, *seconds)
 
     def close(self) -> None:
         self._batch.close()
 
     def _observe(self, observations: PyTree, t: int) -> tuple[np.ndarray, np.ndarray]:
         """Keep the current observation as the t-th; whether it is an episode's first, and the task of the episode."""
-        assert self._timestep is not None
+        timestep = self._player.timestep
 
         def keep(kept: np.ndarray, seen: np.ndarray) -> None:
             kept[t] = seen
 
-        jax.tree.map(keep, observations, self._timestep.observation)
-        return self._timestep.is_first.copy(), tasks_of(self._batch).copy()
+        jax.tree.map(keep, observations, timestep.observation)
+        return timestep.is_first.copy(), tasks_of(self._batch).copy()
 
     def _answer(self, timestep: TimeStep) -> tuple[np.ndarray, np.ndarray, Episodes]:
         """Reward, discount, and the episodes that ended; all the actor's own."""
