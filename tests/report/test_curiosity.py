@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from byol_explore.report.curiosity import MOST_WORLDS, curiosity
+from byol_explore.report.curiosity import MOST_GROUPS, curiosity
 from byol_explore.report.load import load_runs
 from byol_explore.report.model import Plot
 from report.synthetic import blocks, make_rows, words, write_run
@@ -40,12 +40,12 @@ def test_errors_by_horizon_are_the_last_ones_over_seeds_of_different_horizons(tm
 
 
 def test_each_world_has_its_plots_up_to_a_few(tmp_path: Path) -> None:
-    for size in range(3, 4 + MOST_WORLDS):
+    for size in range(3, 4 + MOST_GROUPS):
         write_run(
             tmp_path, f"{size}/byol-explore-seed0", make_rows([0.0], uncertainty=float(size)), env=f"rooms-{size}"
         )
-    assert list(plots(tmp_path)) == [f"uncertainty-rooms-{size}" for size in range(3, 3 + MOST_WORLDS)]
-    assert f"Not shown, to keep this short: rooms-{3 + MOST_WORLDS}." in words(curiosity(load_runs([tmp_path])))
+    assert list(plots(tmp_path)) == [f"uncertainty-rooms-{size}" for size in range(3, 3 + MOST_GROUPS)]
+    assert f"Not shown, to keep this short: rooms-{3 + MOST_GROUPS}." in words(curiosity(load_runs([tmp_path])))
 
 
 def test_without_curiosity_there_are_words(tmp_path: Path) -> None:

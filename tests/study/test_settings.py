@@ -4,7 +4,8 @@ import pytest
 
 from byol_explore.errors import UserError
 from byol_explore.settings.config import Config, flatten
-from byol_explore.study.settings import apply_settings, check_settings, joined_settings, setting_kinds, setting_options
+from byol_explore.settings.words import options, setting_kinds
+from byol_explore.study.settings import apply_settings, check_settings, joined_settings
 
 
 def test_tables_inside_tables_become_dotted_names() -> None:
@@ -32,14 +33,14 @@ def test_settings_change_their_fields_and_no_others() -> None:
 def test_options_are_those_of_the_command_line() -> None:
     settings = {"agent.gamma": 0.5, "curiosity.share": False, "log.wandb": True, "network.value_hidden": (4, 5)}
     words = "--agent.gamma 0.5 --curiosity.no-share --log.wandb --network.value-hidden 4 5 --curiosity.prioritize False"
-    assert setting_options({**settings, "curiosity.prioritize": False}) == words.split()
+    assert options({**settings, "curiosity.prioritize": False}) == words.split()
 
 
 def test_settings_of_environments_are_a_table_or_words() -> None:
     table = flatten({"env_settings": {"sticky": 0.25, "life_loss": True, "kwargs": {"mode": "1"}}})
     words = ("sticky=0.25", "life_loss=true", "kwargs.mode='1'")
     assert check_settings(table) == check_settings({"env_settings": list(words)}) == {"env_settings": words}
-    assert setting_options({"env_settings": words}) == ["--env-settings", *words]
+    assert options({"env_settings": words}) == ["--env-settings", *words]
     assert apply_settings(Config(), {"env_settings": words}).env_settings == words
 
 

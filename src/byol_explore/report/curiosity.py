@@ -8,18 +8,18 @@ from byol_explore.report.model import Block, Curve, Plot, Section, Text
 from byol_explore.report.series import make_curve, plot_metric
 from byol_explore.report.words import listed, slug
 
-MOST_WORLDS = 3  # runs on other tasks are curious in other units; each world has its own plots
+MOST_GROUPS = 3  # runs on other tasks are curious in other units; each group of tasks has its own plots
 
 
 def curiosity(runs: Runs) -> Section:
     """Plots over training, and the error of predictions by how far they look ahead."""
-    worlds = {run.env: run.task_words for run in runs.runs}
+    groups = {run.env: run.task_words for run in runs.runs}
     blocks: list[Block] = []
-    for env, world in [*worlds.items()][:MOST_WORLDS]:
-        blocks += _plots(runs, env, world if len(worlds) > 1 else "")
+    for env, tasks in [*groups.items()][:MOST_GROUPS]:
+        blocks += _plots(runs, env, tasks if len(groups) > 1 else "")
     if not blocks:
         return Section("curiosity", "Curiosity", [Text(["No variant has logged a curiosity yet."])])
-    left_out = [*worlds.values()][MOST_WORLDS:]
+    left_out = [*groups.values()][MOST_GROUPS:]
     if left_out:
         blocks.append(Text([f"Not shown, to keep this short: {listed(left_out)}."]))
     words = (
@@ -30,17 +30,17 @@ def curiosity(runs: Runs) -> Section:
     return Section("curiosity", "Curiosity", [Text([words]), *blocks])
 
 
-def _plots(runs: Runs, env: str, world: str) -> list[Block]:
-    where = f"{world}: " if world else ""
+def _plots(runs: Runs, env: str, tasks: str) -> list[Block]:
+    where = f"{tasks}: " if tasks else ""
     groups = {variant: [run for run in runs.of(variant) if run.env == env] for variant in runs.variants}
     of = {variant: group for variant, group in groups.items() if any(_is_curious(run) for run in group)}
     blocks: list[Block] = []
     for metric in plotted_in("curiosity"):
-        blocks += plot_metric(metric, of, world)
+        blocks += plot_metric(metric, of, tasks)
     curves = [curve for variant, group in of.items() if (curve := _by_horizon(variant, group)) is not None]
     if curves:
         title = f"{where}Error of predictions at the end, by how far they look ahead"
-        blocks.append(Plot(slug("horizon", world), title, "steps ahead (k)", "prediction error", curves))
+        blocks.append(Plot(slug("horizon", tasks), title, "steps ahead (k)", "prediction error", curves))
     return blocks
 
 

@@ -23,7 +23,9 @@ Grid = list[list[float | None]]
 def places(runs: Runs, found: Outcomes) -> Section:
     """Maps of the main variant on every task, then of others where variants differ most, as long as there is room."""
     blocks = [*_maps(runs, found), *_rooms(runs)]
-    return Section("places", "Where the agent was curious", blocks or [Text(["No run has left a map of its world."])])
+    return Section(
+        "places", "Where the agent was curious", blocks or [Text(["No run has left a map of where it was."])]
+    )
 
 
 class Mapped(NamedTuple):
@@ -113,10 +115,10 @@ def _rewards(part: dict[str, Any]) -> Grid:
 
 def _rooms(runs: Runs) -> list[Block]:
     blocks: list[Block] = []
-    for env, world in {run.env: run.task_words for run in runs.runs}.items():
+    for env, tasks in {run.env: run.task_words for run in runs.runs}.items():
         of = {name: [run for run in runs.of(name) if run.env == env] for name in runs.variants}
         for metric in plotted_in("places"):
-            blocks += plot_metric(metric, of, world)
+            blocks += plot_metric(metric, of, tasks)
     first = [group[0] for name in runs.variants if (group := runs.of(name, "atari:montezuma_revenge"))]
     pyramids = [(run, data) for run in first[:MOST_PYRAMIDS] if (data := _pyramid(run.directory)) is not None]
     return blocks + [

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from byol_explore.errors import UserError
-from byol_explore.report.differences import shown_setting
 from byol_explore.report.load import Run, Runs
 from byol_explore.report.model import Cell, Section, Table, Text
 from byol_explore.report.series import plain
@@ -15,6 +14,7 @@ from byol_explore.report.study_file import study_facts
 from byol_explore.report.words import shown_path
 from byol_explore.settings.config import Config, flatten, to_dict
 from byol_explore.settings.presets import make_config
+from byol_explore.settings.words import options
 
 _NAMED = ("preset", "env", "method", "ablation", "regime", "seed")  # options that come first
 _DEFAULTS = flatten(to_dict(Config()))
@@ -43,7 +43,7 @@ def _study_command(root: Path) -> str:
 
 
 def _train_commands(runs: list[Run]) -> list[str]:
-    """One for each variant and world, with all its seeds."""
+    """One for each variant and its tasks, with all its seeds."""
     seeds: dict[str, list[str]] = {}
     for run in runs:
         seeds.setdefault(train_command(run.config), []).append(str(run.seed))
@@ -64,7 +64,7 @@ def train_command(config: dict[str, Any]) -> str:
         if name == "seed" or name not in config or value == usual.get(name):
             continue
         if name != "runtime.devices" or value != 1:  # one device is what a machine without accelerators takes
-            words += _option(name, value)
+            words += options({name: value})
     return shlex.join(words)
 
 
@@ -76,15 +76,6 @@ def _usual(config: dict[str, Any]) -> dict[str, Any]:
         base = Config()
     named = {name: _DEFAULTS[name] for name in ("preset", "method", "ablation")}
     return {**flatten(to_dict(base)), **named}
-
-
-def _option(name: str, value: Any) -> list[str]:
-    """A switch for what is always true or false; what may also be None takes its value."""
-    option = "--" + name.replace("_", "-")
-    if isinstance(_DEFAULTS.get(name), bool):
-        head, dot, last = option.removeprefix("--").rpartition(".")
-        return [option if value else f"--{head}{dot}no-{last}"]
-    return [option, *(shown_setting(part) for part in (value if isinstance(value, tuple) else [value]))]
 
 
 def _run_table(runs: Runs) -> Table:

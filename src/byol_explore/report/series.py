@@ -76,12 +76,12 @@ def make_curves(series: dict[str, list[Series]]) -> list[Curve]:
     return [make_curve(variant, grid, on_grid(group, grid)) for variant, group in series.items() if group]
 
 
-def plot_metric(metric: Metric, runs: dict[str, list[Run]], world: str) -> list[Plot]:
-    """A metric of each variant's runs in a world, which is named if there are several; none where nobody logged it."""
+def plot_metric(metric: Metric, runs: dict[str, list[Run]], tasks: str) -> list[Plot]:
+    """A metric of each variant's runs on the same tasks, which are named if asked for; none where nobody logged it."""
     curves = make_curves({variant: column(group, metric.name) for variant, group in runs.items()})
-    title = f"{world}: {metric.title[0].lower()}{metric.title[1:]}" if world else metric.title
+    title = f"{tasks}: {metric.title[0].lower()}{metric.title[1:]}" if tasks else metric.title
     note = f"Higher: {metric.higher}." if metric.higher else ""
-    name, scale = slug(metric.name, world), metric.logarithmic
+    name, scale = slug(metric.name, tasks), metric.logarithmic
     return [Plot(name, title, STEPS.unit, metric.unit, curves, metric.range, scale, note)] if curves else []
 
 

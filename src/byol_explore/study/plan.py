@@ -11,8 +11,9 @@ from byol_explore.errors import UserError, unknown
 from byol_explore.settings.config import Config, file_name
 from byol_explore.settings.presets import PRESETS, checked, make_config
 from byol_explore.settings.trust import is_outside, require_consent
+from byol_explore.settings.words import options
 from byol_explore.study.file import Study, Variant
-from byol_explore.study.settings import apply_settings, joined_settings, setting_options
+from byol_explore.study.settings import apply_settings, joined_settings
 
 
 class PlannedRun(NamedTuple):
@@ -94,8 +95,8 @@ def check_tasks(study: Study, runs: Sequence[PlannedRun]) -> None:
         (run.config.env, run.config.env_settings, run.config.network, run.config.log): run.config for run in runs
     }.values()
     try:
-        worlds = {(config.env, config.env_settings): config.env_ids for config in different}
-        envs = {world: make_envs(names, world[1]) for world, names in worlds.items()}
+        places = {(config.env, config.env_settings): config.env_ids for config in different}
+        envs = {place: make_envs(names, place[1]) for place, names in places.items()}
         for config in different:
             check_extras(config)
             spec = envs[config.env, config.env_settings][0].spec
@@ -116,9 +117,8 @@ def _planned(study: Study, variant: Variant, task: str, seed: int) -> PlannedRun
         raise UserError(f"{study.source}: variant {variant.name!r}: {error}") from None
     ablation = {} if variant.ablation == "none" else {"ablation": variant.ablation}
     chosen = {"preset": study.preset, "method": variant.method, **ablation, **given}
-    options = [word for name, value in chosen.items() for word in (f"--{name}", str(value))]
     name = f"{folder_name(task)}/{variant.name}-seed{seed}"
-    return PlannedRun(name, variant.name, config, (*options, *setting_options(settings)))
+    return PlannedRun(name, variant.name, config, tuple(options({**chosen, **settings})))
 
 
 def _check_names(study: Study, runs: Sequence[PlannedRun]) -> None:

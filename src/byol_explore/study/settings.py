@@ -2,26 +2,16 @@
 
 import dataclasses
 import types
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
 from byol_explore.envs.settings import merged, to_words
 from byol_explore.errors import UserError, unknown
 from byol_explore.settings.config import Config
+from byol_explore.settings.words import setting_kinds
 
 _TABLE = "env_settings"  # a field that is words, and may be written as a table
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 _SEVERAL = {int: "whole numbers", str: "texts"}
-
-
-def setting_kinds(kind: type = Config, prefix: str = "") -> dict[str, Any]:
-    """The type of every field, by dotted name."""
-    kinds: dict[str, Any] = {}
-    for name, hint in get_type_hints(kind).items():
-        if dataclasses.is_dataclass(hint):
-            kinds.update(setting_kinds(hint, f"{prefix}{name}."))  # pyright: ignore[reportArgumentType]
-        else:
-            kinds[prefix + name] = hint
-    return kinds
 
 
 def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -57,19 +47,6 @@ def joined_settings(first: dict[str, Any], second: dict[str, Any]) -> dict[str, 
     """Both, where the second have the last say; settings of environments are joined name by name too."""
     words = merged(first.get(_TABLE, ()), second.get(_TABLE, ()))
     return {**first, **second, **({_TABLE: words} if words else {})}
-
-
-def setting_options(settings: dict[str, Any]) -> list[str]:
-    """The same for the command line of `byol-explore train`."""
-    kinds = setting_kinds()
-    words: list[str] = []
-    for name, value in settings.items():
-        section, dot, field = name.replace("_", "-").rpartition(".")
-        if kinds[name] is bool:
-            words.append(f"--{section}{dot}{field}" if value else f"--{section}{dot}no-{field}")
-        else:
-            words += [f"--{section}{dot}{field}", *map(str, value if isinstance(value, tuple) else [value])]
-    return words
 
 
 def _as_kind(name: str, value: Any, kind: Any) -> Any:
