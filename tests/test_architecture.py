@@ -1,6 +1,7 @@
 """Who may import whom: every import of the package is held against the layers that docs/architecture.md draws."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,25 +11,15 @@ import byol_explore
 
 ROOT = Path(byol_explore.__file__).parent
 DOCUMENT = ROOT.parents[1] / "docs" / "architecture.md"
-LAYERS = (  # from the ground up; a layer may import itself and what stands before it
-    ("errors", "files", "interrupts", "types"),
-    ("registry", "registries", "rules", "spaces"),
-    ("ops",),
-    ("envs",),
-    ("settings",),
-    ("networks",),
-    ("curiosity",),
-    ("algorithms",),
-    ("agent", "learner"),
-    ("runtime",),
-    ("evaluation",),
-    ("report",),
-    ("run",),
-    ("playing",),
-    ("doctor",),
-    ("study",),
-    ("cli",),
-)
+
+
+def layers(text: str) -> list[list[str]]:
+    """The lines of the document's first picture from the ground up: names, and then what they are."""
+    picture = text.split("```")[1].strip()
+    return [re.split(r" {2,}", line)[0].split() for line in reversed(picture.splitlines())]
+
+
+LAYERS = layers(DOCUMENT.read_text())  # a layer may import itself and what stands before it
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or not path.name.startswith("__"))
 
@@ -60,3 +51,16 @@ def test_a_module_imports_nothing_from_above(path: Path) -> None:
 def test_a_violation_is_found() -> None:
     code = "def late():\n    from byol_explore.run.loop import TrainingLoop\n    import byol_explore.cli.main"
     assert list(imported(ast.parse(code))) == ["run", "cli"]
+
+
+def test_the_picture_names_every_part_once() -> None:
+    drawn = [name for names in LAYERS for name in names]
+    assert sorted(drawn) == sorted({part_of(path) for path in MODULES})
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "method.md"])
+def test_files_that_documents_name_are_there(name: str) -> None:
+    named = set(re.findall(r"`([\w/]+\.py)`", (DOCUMENT.parent / name).read_text()))
+    missing = [path for path in sorted(named) if not any((root / path).is_file() for root in (ROOT, ROOT.parents[1]))]
+    assert named
+    assert not missing
