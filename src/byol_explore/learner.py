@@ -13,7 +13,7 @@ import optax
 
 from byol_explore.algorithms.base import Choices
 from byol_explore.algorithms.critic import Critic
-from byol_explore.algorithms.judging import Judge, Judged, Statistics
+from byol_explore.algorithms.judging import Judge, Judged, Statistics, compounded
 from byol_explore.curiosity.base import CuriosityOutput, Materials
 from byol_explore.curiosity.vitals import vitals
 from byol_explore.envs.base import EnvSpec
@@ -81,8 +81,9 @@ class Learner:
         self.config, self.spec, self.tasks = config, spec, tasks
         self.envs, self.in_turn = config.runtime.num_envs if envs is None else envs, in_turn
         self.algorithm = ALGORITHMS.get(config.algorithm)(config, spec.action)
-        self.critic = Critic(tasks, config.agent.popart_step, config.agent.popart_min_scale)
-        self.judge = Judge(config, self.algorithm, self.critic)
+        batches = self.envs // config.runtime.batch_size if self.algorithm.judges_rollouts else 1  # judged at once
+        self.critic = Critic(tasks, compounded(config.agent.popart_step, batches), config.agent.popart_min_scale)
+        self.judge = Judge(config, self.algorithm, self.critic, batches)
         self.optimizer = make_optimizer(config.optimizer)
         self.dual_optimizer = optax.adam(config.optimizer.dual_learning_rate)
 

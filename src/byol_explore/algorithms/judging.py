@@ -40,27 +40,32 @@ class Judgement(NamedTuple):
     judged: Judged
 
 
-def reward_settings(config: Config) -> RewardSettings:
-    """How this configuration makes rewards of uncertainties."""
+def compounded(step: float, batches: int) -> float:
+    """How far a running mean moves that takes in so many batches at once, as far as one after the other would."""
+    return 1.0 - (1.0 - step) ** batches
+
+
+def reward_settings(config: Config, batches: int = 1) -> RewardSettings:
+    """How this configuration makes rewards of uncertainties, so many batches of them at once."""
     return RewardSettings(
         regime=config.regime,
         mixing=config.curiosity.mixing,
         prioritize=prioritizes(config),
-        decay=config.curiosity.normalizer_decay,
-        intrinsic_step=config.intrinsic_scale_step,
-        extrinsic_step=config.agent.extrinsic_scale_step,
+        decay=config.curiosity.normalizer_decay**batches,
+        intrinsic_step=compounded(config.intrinsic_scale_step, batches),
+        extrinsic_step=compounded(config.agent.extrinsic_scale_step, batches),
         min_scale=config.agent.min_reward_scale,
     )
 
 
 class Judge:
-    """Judges batches for an algorithm; holds no state."""
+    """Judges batches for an algorithm, or rollouts of so many batches; holds no state."""
 
     checks = ("extrinsic reward", "intrinsic reward", "value", "value target")
 
-    def __init__(self, config: Config, algorithm: Algorithm, critic: Critic) -> None:
+    def __init__(self, config: Config, algorithm: Algorithm, critic: Critic, batches: int = 1) -> None:
         self.gamma, self.per_task = config.agent.gamma, config.curiosity.normalize_per_task
-        self.settings, self.algorithm, self.critic = reward_settings(config), algorithm, critic
+        self.settings, self.algorithm, self.critic = reward_settings(config, batches), algorithm, critic
 
     def initial_statistics(self) -> Statistics:
         """Before the first batch."""

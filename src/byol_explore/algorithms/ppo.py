@@ -13,9 +13,9 @@ class PPO(Algorithm):
     """The clipped surrogate with generalised advantage estimation.
 
     Uncertainties, rewards, values and advantages are those of the parameters before a rollout's first update; the
-    normalizer and PopArt move once per rollout. Every minibatch of every epoch is a learner step: it descends the
-    policy's, the critic's and the curiosity's loss together, and the curiosity's target follows after each of them. The
-    policy that acts is refreshed after each rollout.
+    normalizer and PopArt move once per rollout, as far as they would have moved batch by batch. Every minibatch of an
+    epoch is a learner step: it descends the policy's, the critic's and the curiosity's loss together, and the
+    curiosity's target follows after each of them. The policy that acts is refreshed after each rollout.
     """
 
     judges_rollouts = True

@@ -11,7 +11,6 @@ from byol_explore.learner import Learner, LearnerState, curious_encoder
 from byol_explore.networks.layers import trained
 from byol_explore.ops import moments, popart, vmpo
 from byol_explore.run.finite import first_not_finite
-from byol_explore.settings.config import Config
 from byol_explore.types import Action, AnyArray, Array, Policy, PyTree, Sequence, Trajectory
 
 
@@ -65,7 +64,7 @@ def probe_rollout(
 ) -> Probe:  # fmt: skip
     """All numbers of a checkpoint and a rollout."""
     seen = jax.device_get(_look(learner, state, trajectory))
-    valid, config = np.asarray(trajectory.valid), learner.config
+    valid = np.asarray(trajectory.valid)
     now, running = _farthest_off(seen, trajectory)
     played = set(np.asarray(trajectory.task)[:-1][valid].tolist())  # tasks that are drawn may be missing
     duals: dict[str, np.ndarray] = {}
@@ -79,7 +78,7 @@ def probe_rollout(
         learner_steps=int(state.step),
         tasks={name: _task(state, trajectory, seen, index) for index, name in enumerate(tasks) if index in played},
         target=target,
-        boundary=_boundary(config, state, trajectory, seen, lambda other: _look(learner, state, other).uncertainty),
+        boundary=_boundary(learner, state, trajectory, seen),
         uncertainty=now,
         normalizer=running,
         intrinsic_reward=float(np.mean(seen.intrinsic[valid])),
@@ -182,12 +181,9 @@ def _entropy(logits: np.ndarray) -> np.ndarray:
     return -np.sum(shares * np.log(np.maximum(shares, 1e-300)), axis=-1)
 
 
-def _boundary(
-    config: Config, state: LearnerState, trajectory: Trajectory, seen: Seen,
-    uncertainty_of: Callable[[Trajectory], Array],
-) -> BoundaryProbe:  # fmt: skip
+def _boundary(learner: Learner, state: LearnerState, trajectory: Trajectory, seen: Seen) -> BoundaryProbe:
     """What the dummy transitions are worth, and whether anything of them or across them was counted."""
-    valid, decay = np.asarray(trajectory.valid), config.curiosity.normalizer_decay
+    valid, decay = np.asarray(trajectory.valid), learner.judge.settings.decay
     old, new = state.statistics.reward.normalizer.raw, seen.normalizer.raw
     expected = [
         decay * float(mean) + (1.0 - decay) * float(np.mean(now)) if now.size else float(mean)
@@ -198,7 +194,7 @@ def _boundary(
         transitions=valid.size,
         reward=float(np.max(np.abs(seen.intrinsic[~valid]), initial=0.0)),
         counted=float(np.max(np.abs(np.asarray(new.mean) - expected) / np.maximum(np.abs(expected), 1e-12))),
-        leak=_leak(trajectory, seen.uncertainty, uncertainty_of),
+        leak=_leak(trajectory, seen.uncertainty, lambda other: _look(learner, state, other).uncertainty),
     )
 
 

@@ -131,8 +131,8 @@ class PPOConfig:
     """How far the ratio of new to old probabilities may move from 1 before an advantage stops counting."""
     gae_lambda: Fraction[float] = 0.95
     """lambda of generalised advantage estimation."""
-    epochs: Positive[int] = 4
-    """How often a rollout is learned from."""
+    epochs: Positive[int] = 2
+    """How often a rollout is learned from; each time costs as much as all of V-MPO's learning from it."""
     normalize_advantage: bool = True
     """Whether the advantages of a minibatch get mean 0 and deviation 1."""
 
