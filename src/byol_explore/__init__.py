@@ -6,6 +6,8 @@ Names are loaded when they are first used: importing the package starts neither 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from byol_explore.extras import needed_by
+
 if TYPE_CHECKING:
     from byol_explore.doctor.checks import diagnose
     from byol_explore.envs.registry import env_families, make_env, make_envs, register_env
@@ -81,5 +83,6 @@ _NAMES_AT_HOME = {"config": "make_config"}  # where the short name would hide to
 def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), _NAMES_AT_HOME.get(name, name))
+            with needed_by(f"{__name__}.{name}"):
+                return getattr(import_module(f"{__name__}.{module}"), _NAMES_AT_HOME.get(name, name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

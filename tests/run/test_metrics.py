@@ -102,7 +102,7 @@ def test_tensorboard_gets_the_scalars(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["tensorboard", "wandb"])
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setitem(sys.modules, name, None)  # what makes an import fail
-    with pytest.raises(UserError, match=rf"log\.{name} needs an extra .*pip install 'byol-explore\[{name}\]'"):
+    with pytest.raises(UserError, match=rf"^log\.{name} needs {name}: pip install 'byol-explore\[{name}\]'$"):
         check_extras(config_with(**{name: True}))
     check_extras(config_with())
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from byol_explore.errors import DivergenceError, UserError, unknown
+from byol_explore.extras import needed_by
 from byol_explore.interrupts import Interrupts
 from byol_explore.settings.trust import FLAG, trust
 
@@ -37,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if arguments[0] not in COMMANDS:
             raise unknown("command", arguments[0], list(COMMANDS))
-        code = import_module(f"byol_explore.cli.{arguments[0]}").run(arguments[1:])
+        with needed_by(f"byol-explore {arguments[0]}"):
+            code = import_module(f"byol_explore.cli.{arguments[0]}").run(arguments[1:])
         sys.stdout.flush()
     except SystemExit as stop:  # after --help
         return int(stop.code or 0)

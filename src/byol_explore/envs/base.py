@@ -56,6 +56,17 @@ class Mapped(Protocol):
 
 
 @runtime_checkable
+class Viewed(Protocol):
+    """An environment whose agent sees a square of cells, which can be padded to fit the network of a larger one."""
+
+    view_size: int
+
+    def with_view(self, view_size: int) -> Any:
+        """The environment with a square of at least its own size."""
+        ...
+
+
+@runtime_checkable
 class Evaluated(Protocol):
     """An environment, inside or outside jit, whose evaluations need not follow the rules of its training."""
 

@@ -1,5 +1,6 @@
-"""Families of environments and the settings that they take. Light: no environment is imported."""
+"""Families of environments, by their names, and the settings that they take. Light: no environment is imported."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,33 @@ class Family(NamedTuple):
 
 FAMILIES = (Family("Atari", "atari:", AtariSettings), Family("Gymnasium", "gymnasium:", GymnasiumSettings))
 _PREFIXES = (*(family.prefix for family in FAMILIES), "probe:")
+
+
+class Sized(NamedTuple):
+    """A family of grid worlds of any size, whose names end with it: `rooms-6`."""
+
+    description: str
+    lowest: int
+    highest: int
+
+
+SIZED = {
+    "rooms": Sized("rooms in a row behind closed doors", 2, 50),
+    "corridor": Sized("legs of a folded corridor", 1, 50),
+    "memory": Sized("cells from an object to where it must be known", 8, 128),
+}
+REGISTERED = ("MiniGrid-", "XLand-")  # how names begin of grid worlds that XLand-MiniGrid registers
+
+
+def size_of(name: str) -> tuple[str, int] | None:
+    """The family and the size of a grid world, if it has one."""
+    match = re.fullmatch(rf"({'|'.join(SIZED)})-(\d+)", name)
+    return (match.group(1), int(match.group(2))) if match else None
+
+
+def is_grid(name: str) -> bool:
+    """Whether an environment is a grid world inside jit, if there is one of that name at all."""
+    return size_of(name) is not None or name.startswith(REGISTERED)
 
 
 def families_of(names: Iterable[str]) -> list[Family]:

@@ -1,64 +1,20 @@
 """Environments by name."""
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
-
-from xminigrid.environment import Environment as XEnvironment
-from xminigrid.environment import EnvParams
-from xminigrid.registration import make, registered_environments
+from typing import Any
 
 from byol_explore.envs.adapters.atari_games import HARD_GAMES
 from byol_explore.envs.adapters.atari_settings import AtariSettings, available_cores
 from byol_explore.envs.adapters.gymnasium_settings import GymnasiumSettings
-from byol_explore.envs.base import Environment
-from byol_explore.envs.families import check_words, families_of, is_factory, unknown_setting
+from byol_explore.envs.base import Environment, Viewed
+from byol_explore.envs.families import SIZED, check_words, families_of, is_factory, is_grid, unknown_setting
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.settings import fill, known_to, nested, read_words, to_words
-from byol_explore.envs.worlds.corridors import Corridor, MemoryFromStart
-from byol_explore.envs.worlds.minigrid import MiniGrid
 from byol_explore.envs.worlds.probes import PROBES
-from byol_explore.envs.worlds.rooms import Rooms
-from byol_explore.envs.worlds.xland_rules import ball_and_square_make_star
 from byol_explore.errors import UserError
+from byol_explore.extras import needed_by
 from byol_explore.registries import ENVIRONMENTS
-
-_SIZED = re.compile(r"(rooms|corridor|memory)-(\d+)")
-
-
-class Sized(NamedTuple):
-    """A family of grid worlds of any size."""
-
-    description: str
-    lowest: int
-    highest: int
-    make: Callable[[int], tuple[XEnvironment[Any, Any], EnvParams]]
-
-
-def _rooms(size: int) -> tuple[XEnvironment[Any, Any], EnvParams]:
-    return (env := Rooms(size)), env.default_params()
-
-
-def _corridor(size: int) -> tuple[XEnvironment[Any, Any], EnvParams]:
-    return (env := Corridor(size)), env.default_params()
-
-
-def _memory(size: int) -> tuple[XEnvironment[Any, Any], EnvParams]:
-    return (env := MemoryFromStart()), env.default_params(width=size)
-
-
-SIZED = {
-    "rooms": Sized("rooms in a row behind closed doors", 2, 50, _rooms),
-    "corridor": Sized("legs of a folded corridor", 1, 50, _corridor),
-    "memory": Sized("cells from an object to where it must be known", 8, 128, _memory),
-}
-
-
-def _other_games() -> list[str]:
-    from byol_explore.envs.adapters.atari import atari_games
-
-    return [f"atari:{name}" for name in atari_games() if name not in HARD_GAMES]
 
 
 def register_env(name: str, factory: Callable[..., Environment | HostEnvironment]) -> None:
@@ -74,15 +30,35 @@ def register_env(name: str, factory: Callable[..., Environment | HostEnvironment
 def env_families() -> dict[str, list[str]]:
     """All names, by family; `rooms-N` and its like stand for any N."""
     return {
-        "grid worlds of any size N": [f"{family}-N ({description})" for family, (description, *_) in SIZED.items()],
-        "MiniGrid": [name for name in registered_environments() if name.startswith("MiniGrid")],
-        "XLand-MiniGrid": [name for name in registered_environments() if name.startswith("XLand")],
+        "grid worlds of any size N": [f"{family}-N ({sized.description})" for family, sized in SIZED.items()],
+        "MiniGrid": _listed(lambda: _grids("MiniGrid-")),
+        "XLand-MiniGrid": _listed(lambda: _grids("XLand-")),
         "probe": [f"probe:{name}" for name in PROBES],
         "Atari, hardest to explore (the study atari-hard10)": [f"atari:{name}" for name in HARD_GAMES],
-        "Atari, others": _other_games(),
+        "Atari, others": _listed(_other_games),
         "Gymnasium": ["gymnasium:ID for every registered ID, for example gymnasium:Acrobot-v1"],
         "yours": ["package.module:Name for anything that makes an environment", *ENVIRONMENTS.names()],
     }
+
+
+def _listed(names: Callable[[], list[str]]) -> list[str]:
+    """The names of a family, or what it needs that is not installed."""
+    try:
+        return names()
+    except UserError as error:
+        return [str(error)]
+
+
+def _grids(prefix: str) -> list[str]:
+    with needed_by(f"{prefix}NAME"):
+        from byol_explore.envs.worlds.grids import registered
+    return registered(prefix)
+
+
+def _other_games() -> list[str]:
+    with needed_by("atari:NAME"):
+        from byol_explore.envs.adapters.atari import atari_games
+    return [f"atari:{name}" for name in atari_games() if name not in HARD_GAMES]
 
 
 def make_envs(
@@ -99,11 +75,9 @@ def make_envs(
     envs: list[Any] = [_make(name, values, actors) for name in names]
     if len({isinstance(env, HostEnvironment) for env in envs}) > 1:
         raise UserError(f"{', '.join(names)}: environments inside and outside jit cannot be learned by one agent")
-    grids = [env for env in envs if isinstance(env, MiniGrid)]
-    sizes = {env.view_size for env in grids}
-    if len(grids) == len(envs) and len(sizes) > 1:
-        view_size = max(sizes)
-        envs = [MiniGrid(env.spec.name, env.env, env.params, view_size) for env in grids]
+    if all(isinstance(env, Viewed) for env in envs):
+        largest = max(env.view_size for env in envs)
+        envs = [env.with_view(largest) for env in envs]
     first = envs[0].spec
     for env in envs[1:]:
         if (env.spec.observation, env.spec.action) != (first.observation, first.action):
@@ -112,13 +86,6 @@ def make_envs(
                 "their observations or actions differ"
             )
     return envs
-
-
-def _make_sized(name: str, family: str, size: int) -> MiniGrid:
-    _, lowest, highest, make_one = SIZED[family]
-    if not lowest <= size <= highest:
-        raise UserError(f"environment {name!r}: the number must be {lowest} to {highest}")
-    return MiniGrid(name, *make_one(size))
 
 
 def _checked(name: str, env: Any) -> Environment | HostEnvironment:
@@ -172,21 +139,30 @@ def _make_by(name: str, values: Mapping[str, str]) -> Environment | HostEnvironm
     return _checked(name, factory(**arguments))
 
 
+def _make_atari(name: str, settings: AtariSettings, actors: int) -> HostEnvironment:
+    if name == "atari:hard10":
+        raise UserError(
+            "atari:hard10 is no environment: name one game, for example atari:alien, or train and score all ten "
+            "with `byol-explore study atari-hard10`"
+        )
+    with needed_by(name):
+        from byol_explore.envs.adapters.atari import Atari
+    workers = settings.workers or max(1, available_cores() // actors)
+    return Atari(name.removeprefix("atari:"), settings, workers=workers)
+
+
+def _make_grid(name: str) -> Environment | None:
+    with needed_by(name):
+        from byol_explore.envs.worlds.grids import make_grid
+    return make_grid(name)
+
+
 def _make(name: str, values: Mapping[str, str], actors: int) -> Environment | HostEnvironment:
     """The environment of that name with those of the settings that it knows."""
     if is_factory(name):
         return _make_by(name, values)
     if name.startswith("atari:"):
-        from byol_explore.envs.adapters.atari import Atari
-
-        if name == "atari:hard10":
-            raise UserError(
-                "atari:hard10 is no environment: name one game, for example atari:alien, or train and score all ten "
-                "with `byol-explore study atari-hard10`"
-            )
-        atari = fill(AtariSettings, values)
-        workers = atari.workers or max(1, available_cores() // actors)
-        return Atari(name.removeprefix("atari:"), atari, workers=workers)
+        return _make_atari(name, fill(AtariSettings, values), actors)
     if name.startswith("hard-eight:"):
         raise UserError(
             f"environment {name!r} does not exist in this version yet; the preset hard-eight is for any --env whose "
@@ -198,11 +174,8 @@ def _make(name: str, values: Mapping[str, str], actors: int) -> Environment | Ho
         if name.startswith("gymnasium:ALE/"):
             raise UserError(f"{name!r}: Atari games are called atari:<game> here, for example atari:montezuma_revenge")
         return Gymnasium(name.removeprefix("gymnasium:"), fill(GymnasiumSettings, values))
-    if match := _SIZED.fullmatch(name):
-        return _make_sized(name, match.group(1), int(match.group(2)))
-    if name in registered_environments():
-        settings = {"ruleset": ball_and_square_make_star()} if name.startswith("XLand") else {}
-        return MiniGrid(name, *make(name, **settings))
+    if is_grid(name) and (grid := _make_grid(name)):
+        return grid
     if name.removeprefix("probe:") in PROBES and name.startswith("probe:"):
         return PROBES[name.removeprefix("probe:")]()
     examples = "rooms-6, MiniGrid-DoorKey-8x8, atari:montezuma_revenge, gymnasium:CartPole-v1, probe:corridor"

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from PIL import Image
 
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.registry import make_envs
@@ -79,8 +80,6 @@ def evaluate(
 
 def save_gif(path: Path, frames: list[np.ndarray], milliseconds: int = 80) -> None:
     """An endless GIF; frames of several tasks are brought to one size."""
-    from PIL import Image
-
     height, width = (max(frame.shape[axis] for frame in frames) for axis in (0, 1))
     images = []
     for frame in frames:

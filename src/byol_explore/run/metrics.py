@@ -1,12 +1,12 @@
 """Where metrics go: a JSON line per log step, and other writers beside it."""
 
-import importlib.util
 import json
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from byol_explore.errors import UserError
+from byol_explore.extras import needed_by
 from byol_explore.files import write_atomically
 from byol_explore.report.logs import read_metrics
 from byol_explore.settings.config import Config, to_dict
@@ -70,8 +70,9 @@ class WandbWriter:
 def check_extras(config: Config) -> None:
     """A UserError for a writer whose package is not installed."""
     for name in ("tensorboard", "wandb"):
-        if getattr(config.log, name) and importlib.util.find_spec(name) is None:
-            raise UserError(f"log.{name} needs an extra that is not installed: pip install 'byol-explore[{name}]'")
+        if getattr(config.log, name):
+            with needed_by(f"log.{name}"):
+                import_module(name)
 
 
 def make_writers(config: Config, directory: Path, *, keep_until: int | None) -> list[Writer]:

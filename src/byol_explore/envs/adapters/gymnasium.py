@@ -15,6 +15,7 @@ from byol_explore.envs.adapters.gymnasium_spaces import actions_of, observations
 from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import Boundaries
 from byol_explore.errors import UserError
+from byol_explore.extras import needed_by
 from byol_explore.registry import import_part, is_import_path
 from byol_explore.types import UNSAID, Action, TimeStep
 
@@ -30,7 +31,11 @@ class Gymnasium:
         self.env_id, self.settings = env_id, settings or GymnasiumSettings()
         self._wrappers = [_wrapper(path) for path in self.settings.wrappers]
         name = PREFIX + env_id
-        with _in_one_line(name, "cannot be made"), contextlib.closing(self._vectorize(1, processes=False)) as probe:
+        with (
+            _in_one_line(name, "cannot be made"),
+            needed_by(name),
+            contextlib.closing(self._vectorize(1, processes=False)) as probe,
+        ):
             self.actions = actions_of(probe.single_action_space, name)
             parts = getattr(probe, "envs", None)  # of an environment that vectorises itself there are none
             symbols = symbols_of(parts[0]) if parts else {}

@@ -35,6 +35,10 @@ class MiniGrid:
         self.floor = (params.height, params.width)
         self.spec = EnvSpec(name, observation, ActionSpec(discrete=(int(NUM_ACTIONS),)), params.max_steps)
 
+    def with_view(self, view_size: int) -> "MiniGrid":
+        """With a view of at least its own size."""
+        return self if view_size == self.view_size else MiniGrid(self.spec.name, self.env, self.params, view_size)
+
     def reset(self, key: Array) -> tuple[XTimeStep[Any], TimeStep]:
         inner = self.env.reset(self.params, key)
         return inner, self._timestep(inner)
