@@ -1,5 +1,5 @@
 # Two targets do everything on a machine with only Python 3.11 or newer and pip.
-#   make train   installs into .venv and trains the default agent
+#   make train   installs into .venv, with all that training and Atari need, and trains the default agent
 #   make test    installs with the test extras, then lint, types and tests
 # ARGS goes to `byol-explore train` or to pytest: make train ARGS="--seed 1"
 
@@ -7,7 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: train test browser test-slow lint types benchmark benchmark-encoder clean
+.PHONY: train test browser test-slow test-lean lint types benchmark benchmark-encoder clean
 
 train: .venv/installed
 	$(BIN)/byol-explore train $(ARGS)
@@ -21,6 +21,12 @@ browser:
 
 test-slow: .venv/installed-test
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+# The core by itself, really installed without any extra.
+test-lean:
+	$(PYTHON) -m venv --clear .venv-lean
+	.venv-lean/bin/pip install --quiet --disable-pip-version-check . -c constraints.txt
+	.venv-lean/bin/python tests/lean.py
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .
@@ -40,7 +46,7 @@ benchmark-encoder: .venv/installed
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -e . -c constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[train,atari]" -c constraints.txt
 	touch $@
 
 .venv/installed-test: .venv/installed
@@ -48,4 +54,4 @@ benchmark-encoder: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-lean

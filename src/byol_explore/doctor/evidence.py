@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from byol_explore.curiosity.base import Curiosity
+from byol_explore.extras import needed_by
 from byol_explore.registries import METHODS
 from byol_explore.report.logs import read_metrics
 from byol_explore.settings.config import Config
@@ -114,7 +115,8 @@ class Evidence:
 
 def gather(run_dir: Path | str) -> Evidence:
     """All evidence of a run; what cannot be had is left out, with the reason."""
-    from byol_explore.doctor.probing import probe_run
+    with needed_by("byol_explore.diagnose"):
+        from byol_explore.doctor.probing import probe_run
     from byol_explore.run.directory import load_config
 
     directory = Path(run_dir)

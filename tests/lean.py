@@ -1,0 +1,153 @@
+"""What the core can do by itself, and what is said where it needs an extra; fails if something is not so.
+
+`make test-lean` runs it where nothing but the core is installed. Where more is, `--hide` makes that impossible to
+import, and programs are made but not compiled, which takes long.
+"""
+
+import sys
+
+from byol_explore.extras import EXTRAS
+
+MODULES = [module for packages in EXTRAS.values() for module in packages]
+HIDES = "--hide" in sys.argv
+if HIDES:
+    sys.modules |= dict.fromkeys(MODULES)
+
+import contextlib
+import dataclasses
+import importlib.util
+import io
+import pkgutil
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import jax
+import numpy as np
+
+import byol_explore
+from byol_explore.cli.main import main
+from byol_explore.curiosity.bonus import Bonus, BonusOutput
+from byol_explore.errors import UserError
+from byol_explore.run.metrics import check_extras
+from byol_explore.runtime.choosing import make_runtime, training_envs
+from byol_explore.settings.config import Config
+from byol_explore.settings.parts import CuriosityConfig, LogConfig, NetworkConfig, RuntimeConfig
+from byol_explore.spaces import ActionSpec, Image, Spaces, Vector
+from byol_explore.types import Action, Array, Sequence
+
+TIME, BATCH = 4, 3
+NETWORK = NetworkConfig(
+    encoder_hidden=(8,), embedding_size=8, belief_size=8, policy_hidden=(8,), value_hidden=(8,), predictor_hidden=(8,),
+    action_size=4, center=False,
+)  # fmt: skip
+CONFIG = Config(
+    network=NETWORK, curiosity=CuriosityConfig(horizon=2),
+    runtime=RuntimeConfig(num_envs=4, batch_size=4, sequence_length=4, rollouts_per_dispatch=1, devices=1),
+)  # fmt: skip
+LIBRARY = ("ops", "networks", "curiosity", "algorithms", "runtime", "evaluation", "settings")
+TRAIN, ATARI = "pip install 'byol-explore[train]'", "pip install 'byol-explore[atari]'"
+
+
+def import_library() -> None:
+    """Every module of it, not only those that are used below."""
+    for name in LIBRARY:
+        package = import_module(f"byol_explore.{name}")
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            import_module(module.name)
+
+
+def use_curiosity(observation: Vector | Image) -> None:
+    """Without an agent: learn from sequences, then pay for them."""
+    bonus = Bonus(Spaces(observation, ActionSpec(discrete=(2,))), network=NETWORK, curiosity=CONFIG.curiosity)
+    sequence = random_sequence(observation)
+
+    def learned_and_paid(key: Array) -> list[BonusOutput]:
+        state = bonus.init(key, sequence.observation[0])
+        memory = bonus.initial_memory(state, BATCH)
+        state, _, learned = bonus.update(state, memory, sequence)
+        return [learned, bonus.pay(state, memory, sequence)[1]]
+
+    for output in traced_or_run(learned_and_paid, jax.random.key(0)):
+        assert output.reward.shape == (TIME - 1, BATCH)
+        assert HIDES or np.all(np.isfinite(output.reward))
+        assert HIDES or np.all(output.uncertainty > 0)
+
+
+def traced_or_run(function: Callable[..., Any], *arguments: Any) -> Any:
+    return jax.eval_shape(function, *arguments) if HIDES else jax.jit(function)(*arguments)
+
+
+def random_sequence(observation: Vector | Image) -> Sequence:
+    random = np.random.default_rng(0)
+    seen = random.integers(0, 255, (TIME, BATCH, *observation.shape)).astype(observation.dtype)
+    action = Action(random.integers(0, 2, (TIME - 1, BATCH, 1)), np.zeros((TIME - 1, BATCH, 0), np.float32))
+    return Sequence(seen, action, np.zeros((TIME, BATCH), bool))
+
+
+def use_runtime(env: str) -> None:
+    """Act and learn once."""
+    config = dataclasses.replace(CONFIG, env=env)
+    runtime = make_runtime(config, training_envs(config))
+    try:
+        if not HIDES:
+            _, output = runtime.dispatch(runtime.init(0))
+            assert np.all(output.finite)
+            assert np.all(np.isfinite(output.metrics["loss"]))
+    finally:
+        runtime.close()
+
+
+def said(function: Callable[..., object], *arguments: object) -> str:
+    """The one line of a UserError."""
+    try:
+        function(*arguments)
+    except UserError as error:
+        return str(error)
+    raise AssertionError(f"{arguments}: nothing is missing")
+
+
+def check_messages() -> None:
+    needs = {
+        "rooms-6": f"xminigrid: {TRAIN}",
+        "MiniGrid-DoorKey-8x8": f"xminigrid: {TRAIN}",
+        "atari:pong": f"ale-py: {ATARI}",
+        "gymnasium:minigrid:MiniGrid-Empty-5x5-v0": "minigrid: pip install 'byol-explore[minigrid]'",
+    }
+    for name, what in needs.items():
+        assert (line := said(byol_explore.make_env, name)) == f"{name} needs {what}", line
+    for name in ("tensorboard", "wandb"):
+        line = said(check_extras, dataclasses.replace(CONFIG, log=LogConfig(**{name: True})))
+        assert line == f"log.{name} needs {name}: pip install 'byol-explore[{name}]'", line
+    for name in ("train", "evaluate", "film_run", "load_agent", "run_study", "write_report"):
+        line = said(getattr, byol_explore, name)
+        assert line.startswith(f"byol_explore.{name} needs "), line
+        assert line.endswith(f": {TRAIN}"), line
+    line = said(byol_explore.diagnose, "runs/any")
+    assert line == f"byol_explore.diagnose needs orbax-checkpoint: {TRAIN}", line
+    families = byol_explore.env_families()
+    assert families["MiniGrid"] == [f"MiniGrid-NAME needs xminigrid: {TRAIN}"]
+    assert families["Atari, others"] == [f"atari:NAME needs ale-py: {ATARI}"]
+
+
+def check_command(*words: str) -> None:
+    """One line and the exit code of a user's mistake."""
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        assert main(words) == 2, words
+    assert errors.getvalue() == f"error: byol-explore {words[0]} needs tyro: {TRAIN}\n", errors.getvalue()
+
+
+if __name__ == "__main__":
+    there = [module for module in MODULES if importlib.util.find_spec(module)]
+    assert not there, f"{', '.join(there)}: not of the core"
+    import_library()
+    use_curiosity(Vector(4))
+    use_curiosity(Image(24, 24, 1))
+    use_runtime("probe:corridor")
+    use_runtime("gymnasium:CartPole-v1")
+    check_messages()
+    check_command("train", "--env", "rooms-6")
+    check_command("envs")
+    assert main(["--help"]) == 0
+    print("the core is enough")
