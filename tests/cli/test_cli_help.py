@@ -1,4 +1,7 @@
-"""Help that teaches."""
+"""Help that teaches, at once."""
+
+import subprocess
+import sys
 
 import pytest
 
@@ -42,6 +45,19 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], name:
     if name == "evaluate":
         for option in ("--episodes", "--checkpoint", "--seed", "--rules", "--gif", "--json"):
             assert option in out
+
+
+def test_no_help_waits_for_jax() -> None:
+    code = f"""if True:
+        import sys
+        from byol_explore.cli.main import main
+        codes = [main([name, "--help"]) for name in {list(COMMANDS)}]
+        loaded = {{"jax", "numpy", "gymnasium", "matplotlib", "orbax", "xminigrid"}} & set(sys.modules)
+        sys.exit(f"{{codes}} {{loaded}}" if any(codes) or loaded else 0)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "K, how many steps ahead" in done.stdout
 
 
 def test_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

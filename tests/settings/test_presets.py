@@ -10,7 +10,6 @@ from byol_explore.envs.adapters.atari_settings import AtariSettings
 from byol_explore.envs.settings import fill, read_words
 from byol_explore.networks.cores import CORES
 from byol_explore.registries import ENCODERS
-from byol_explore.run.directory import load_config
 from byol_explore.settings.config import Config
 from byol_explore.settings.methods import prioritizes
 from byol_explore.settings.parts import RuntimeConfig, VMPOConfig
@@ -70,7 +69,7 @@ def test_the_games_of_the_papers_atari_agent(atari: Config) -> None:
 
 def test_the_sequences_of_appendix_c_are_one_option_away(atari: Config) -> None:
     """128 there, where the main text has 64."""
-    asked = parse_train(["--preset", "atari", "--runtime.sequence-length", "128"], load_config).config
+    asked = parse_train(["--preset", "atari", "--runtime.sequence-length", "128"]).config
     expected = dataclasses.replace(atari, runtime=dataclasses.replace(atari.runtime, sequence_length=128))
     assert asked.validate() == expected
 

@@ -8,7 +8,6 @@ from byol_explore.cli.train import parse_train
 from byol_explore.envs.adapters.atari_games import HARD_GAMES
 from byol_explore.errors import UserError
 from byol_explore.evaluation.paper import TABLES, paper_scores
-from byol_explore.run.directory import load_config
 from byol_explore.settings.presets import make_config
 from byol_explore.settings.trust import VARIABLE
 from byol_explore.study.file import parse_study, read_study
@@ -20,7 +19,7 @@ PLACE = Path("place")
 
 def asked_for(run: PlannedRun) -> object:
     """The configuration that the command line makes of a run's options."""
-    return parse_train(run.train_arguments(PLACE)[1:], load_config).config
+    return parse_train(run.train_arguments(PLACE)[1:]).config
 
 
 def test_every_task_variant_and_seed_is_a_run() -> None:

@@ -1,7 +1,7 @@
 """`byol-explore train`: an agent into a run directory."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -11,8 +11,9 @@ import tyro
 from byol_explore.cli.parsing import OneLineParser, parse
 from byol_explore.errors import UserError
 from byol_explore.interrupts import leaving_at_once
-from byol_explore.run.directory import default_run_dir
+from byol_explore.run.directory import default_run_dir, load_config
 from byol_explore.settings.config import Config
+from byol_explore.settings.presets import make_config
 
 DESCRIPTION = """Train an agent and leave everything in a run directory. For example:
 
@@ -40,11 +41,10 @@ class TrainCommand:
 
 
 def run(arguments: Sequence[str]) -> None:
+    command = parse_train(arguments)
     with leaving_at_once():
-        from byol_explore.run.directory import load_config
         from byol_explore.run.training import train
 
-    command = parse_train(arguments, load_config)
     summary = train(command.config, command.run_dir, resume=command.resume, quiet=command.quiet)
     if not command.quiet:
         shown = _outcome(summary.data)
@@ -62,9 +62,9 @@ def _outcome(summary: dict[str, Any]) -> str:
     return f"{'no success defined' if success is None else f'success {success:.3f}'}, return {value:.3f}"
 
 
-def parse_train(arguments: Sequence[str], load_config: Callable[[Path], Config]) -> TrainCommand:
+def parse_train(arguments: Sequence[str]) -> TrainCommand:
     """What the words ask for: preset, ablation or the run that is resumed decide what all others default to."""
-    default = TrainCommand(_first_look(arguments).base_config(load_config))
+    default = TrainCommand(_first_look(arguments).base_config())
     return parse("train", TrainCommand, arguments, default=default, description=DESCRIPTION)
 
 
@@ -80,10 +80,8 @@ class _FirstLook(NamedTuple):
     run_dir: Path | None
     resume: bool
 
-    def base_config(self, load_config: Callable[[Path], Config]) -> Config:
+    def base_config(self) -> Config:
         """A run's own configuration when it is resumed, else preset and ablation."""
-        from byol_explore.settings.presets import make_config
-
         if not self.resume:
             return make_config(self.preset, self.ablation, self.method)
         given = {name: value for name in ("env", "seed", "regime") if (value := getattr(self, name)) is not None}
