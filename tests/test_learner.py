@@ -31,7 +31,7 @@ from byol_explore.agent import perceive
 from byol_explore.algorithms.judging import Judgement
 from byol_explore.curiosity.reward import make_rewards
 from byol_explore.curiosity.vitals import vitals
-from byol_explore.learner import Batch, Learner, LearnerState, curious_encoder
+from byol_explore.learner import Batch, Learner, LearnerState
 from byol_explore.networks.assembly import Actor
 from byol_explore.ops import popart
 from byol_explore.settings.config import Config
@@ -209,7 +209,7 @@ def test_ema_target_moves_towards_the_online_encoder_after_the_step() -> None:
     after, _ = update(state, trajectory)
     decay = learner.config.curiosity.target_decay
     expected = jax.tree.map(
-        lambda old, new: decay * old + (1 - decay) * new, state.curiosity, curious_encoder(after.online.actor)
+        lambda old, new: decay * old + (1 - decay) * new, state.curiosity, after.online.actor.curious_encoder
     )
     assert_trees_close(after.curiosity, expected, atol=1e-6)
     assert largest(jax.tree.map(jnp.subtract, after.curiosity, state.curiosity)) > 0
@@ -346,7 +346,7 @@ def test_embeddings_spread_and_the_targets_distance_are_those_of_the_networks() 
 def test_a_mean_image_that_nothing_trains_does_not_hide_the_targets_distance() -> None:
     learner = Learner(small_config(), make_spec("image"), 1)
     state = make(learner.init)
-    away = jax.tree.map(lambda x: 1.5 * x, curious_encoder(state.online.actor))
+    away = jax.tree.map(lambda x: 1.5 * x, state.online.actor.curious_encoder)
     bright = jnp.full_like(away.center.mean, 100.0)
     state = eqx.tree_at(lambda s: s.online.actor.representation.encoder.center.mean, state, bright)
     state = state._replace(curiosity=eqx.tree_at(lambda encoder: encoder.center.mean, away, bright))

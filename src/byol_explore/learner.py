@@ -14,20 +14,17 @@ import optax
 from byol_explore.algorithms.base import Choices
 from byol_explore.algorithms.critic import Critic
 from byol_explore.algorithms.judging import Judge, Judged, Statistics, compounded
-from byol_explore.curiosity.base import CuriosityOutput, Materials
+from byol_explore.curiosity.base import CuriosityOutput
 from byol_explore.curiosity.vitals import vitals
 from byol_explore.envs.base import EnvSpec
-from byol_explore.networks.assembly import Actor, Networks, View, make_actor
-from byol_explore.networks.centering import with_centered_encoders
-from byol_explore.networks.choosing import make_encoder
-from byol_explore.networks.layers import MLP
+from byol_explore.networks.assembly import Actor, Networks, View
 from byol_explore.networks.optimizing import make_optimizer
 from byol_explore.ops import policies
 from byol_explore.ops.moments import masked_mean
-from byol_explore.registries import ALGORITHMS, METHODS
+from byol_explore.registries import ALGORITHMS
 from byol_explore.settings.config import Config
-from byol_explore.settings.methods import embedding_size, has_own_representation
-from byol_explore.types import Array, Encoder, Policy, PyTree, Trajectory
+from byol_explore.starting import start_networks
+from byol_explore.types import Array, Policy, PyTree, Trajectory
 
 
 class LearnerState(NamedTuple):
@@ -112,37 +109,14 @@ class Learner:
     def init(self, key: Array, observation: PyTree = None) -> LearnerState:
         """A fresh state: target networks equal to the online ones, duals at their initial values.
 
-        All encoders are centred on the observations [n, ...] if there are any (`networks/centering.py`), and the
-        statistics of vectors begin with them.
+        Networks are centred on the observations [n, ...] if there are any (`starting.py`).
         """
-        config, network = self.config, self.config.network
-        method = METHODS.get(config.method)
-        actor_key, value_key, curiosity_key, state_key = jax.random.split(key, 4)
-        size = embedding_size(config)
-
-        own = has_own_representation(config)
-        actor = make_actor(network, self.spec, actor_key, apart=own, apart_size=size)
-        if observation is not None:
-            actor = actor.having_seen(observation)
-            observation = actor.normalizer(observation)
-
-        def start(tree: PyTree) -> PyTree:
-            if observation is None:
-                return tree
-            return with_centered_encoders(tree, observation, scaled=method.compares_directions)
-
-        actor = start(actor)
-        materials = Materials(
-            self.spec.observation, self.spec.action, network, config.curiosity, size,
-            lambda key: start(make_encoder(network, self.spec, key, size)),
-        )  # fmt: skip
-        curiosity = method.make(materials, curiosity_key)
-        value = MLP(network.belief_size, network.value_hidden, self.tasks, value_key)
-        online, duals = Networks(actor, value, curiosity), self.algorithm.initial_duals()
+        online, curiosity = start_networks(self.config, self.spec, self.tasks, key, observation)
+        duals = self.algorithm.initial_duals()
         return LearnerState(
             online=online,
-            curiosity=curiosity.init(materials, curious_encoder(actor), state_key),
-            acting=jax.tree.map(jnp.copy, actor),
+            curiosity=curiosity,
+            acting=jax.tree.map(jnp.copy, online.actor),
             duals=duals,
             optimizer=self.optimizer.init(online),  # pyright: ignore[reportArgumentType]
             dual_optimizer=self.dual_optimizer.init(duals),
@@ -177,7 +151,7 @@ class Learner:
         gradient_norm = optax.tree.norm(gradient)
         metrics = {**output.metrics, "gradient_norm": gradient_norm}
         finite = jnp.append(output.finite, jnp.isfinite(gradient_norm))
-        sequence, encoder = state.online.actor.normalized(batch.trajectory).sequence, curious_encoder(online.actor)
+        sequence, encoder = state.online.actor.normalized(batch.trajectory).sequence, online.actor.curious_encoder
         return (
             LearnerState(
                 online=online,
@@ -239,7 +213,7 @@ class Learner:
             "entropy": entropy,
             **seen.curiosity.metrics,
             **policy_loss.metrics,
-            **vitals(online.curiosity, state.curiosity, curious_encoder(online.actor), seen.curious.embedding),
+            **vitals(online.curiosity, state.curiosity, online.actor.curious_encoder, seen.curious.embedding),
         }
         finite = _all_finite((*checks, policy, *policy_loss.checks))
         return loss, (after, UpdateOutput(metrics, finite, judged.intrinsic))
@@ -260,11 +234,6 @@ class Learner:
             online,
             replace_fn=lambda layer: self.critic.rescaled(layer, before.popart, after.popart),
         )
-
-
-def curious_encoder(actor: Actor) -> Encoder:
-    """The encoder that the curiosity reads: its own, or the policy's when they share."""
-    return actor.representation.encoder if actor.curious is None else actor.curious.encoder
 
 
 def keeps_target(period: int, updates: int) -> bool:

@@ -21,7 +21,7 @@ from builders import (
     small_config,
     unroll,
 )
-from byol_explore.learner import Batch, Learner, LearnerState, curious_encoder
+from byol_explore.learner import Batch, Learner, LearnerState
 from byol_explore.runtime.learning import cut, learn
 from byol_explore.settings.config import Config
 from byol_explore.settings.parts import PPOConfig, RuntimeConfig
@@ -127,7 +127,7 @@ def test_the_acting_policy_is_refreshed_after_the_rollout_and_the_target_follows
     for index in range(learner.updates):
         before = now
         now, _ = update(now, jax.tree.map(lambda x, i=index: x[i], batches))
-        encoder = curious_encoder(now.online.actor)
+        encoder = now.online.actor.curious_encoder
         expected = jax.tree.map(lambda phi, theta: 0.99 * phi + 0.01 * theta, before.curiosity, encoder)
         assert_trees_close(now.curiosity, expected, atol=1e-6)
         last = index == learner.updates - 1

@@ -35,7 +35,7 @@ from builders import (
 from byol_explore.curiosity.base import CuriosityOutput, Materials
 from byol_explore.curiosity.byol_explore import BYOLExplore
 from byol_explore.envs.base import EnvSpec
-from byol_explore.learner import Batch, Learner, LearnerState, curious_encoder
+from byol_explore.learner import Batch, Learner, LearnerState
 from byol_explore.networks.assembly import Actor, Networks, Representation, View
 from byol_explore.types import Trajectory
 
@@ -345,7 +345,7 @@ def initial_encoders(**curiosity: Any) -> tuple[dict[str, np.ndarray], dict[str,
     @jit
     def encoders(key: jax.Array) -> tuple[Any, Any]:
         state = learner.init(key)
-        return state.curiosity, curious_encoder(state.online.actor)
+        return state.curiosity, state.online.actor.curious_encoder
 
     target, online = encoders(jax.random.key(0))
     return leaves_with_names(target), leaves_with_names(online)
@@ -365,17 +365,17 @@ def test_learner_draws_fixed_targets_anew() -> None:
 
 
 def test_only_without_sharing_curiosity_reads_another_encoder(shared: Learning, apart: Learning) -> None:
-    assert curious_encoder(shared.state.online.actor) is shared.state.online.actor.representation.encoder
-    assert curious_encoder(apart.state.online.actor) is apart.state.online.actor.curious.encoder
+    assert shared.state.online.actor.curious_encoder is shared.state.online.actor.representation.encoder
+    assert apart.state.online.actor.curious_encoder is apart.state.online.actor.curious.encoder
 
 
 def test_learner_moves_the_target_after_its_step(apart: Learning) -> None:
     @jit
     def step(state: LearnerState) -> tuple[Any, Any]:
         after = apart.learner.update(state, Batch(apart.trajectory))[0]
-        return after.curiosity, curious_encoder(after.online.actor)
+        return after.curiosity, after.online.actor.curious_encoder
 
-    before = leaves_with_names(curious_encoder(apart.state.online.actor))
+    before = leaves_with_names(apart.state.online.actor.curious_encoder)
     phi = leaves_with_names(apart.state.curiosity)
     target, theta = (leaves_with_names(tree) for tree in step(apart.state))
     for name, leaf in target.items():

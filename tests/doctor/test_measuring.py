@@ -12,7 +12,7 @@ import pytest
 from builders import TIME, jit, make, make_spec, make_trajectory, small_config
 from byol_explore.doctor.evidence import Probe
 from byol_explore.doctor.measuring import _look, first_of_each, measure_target, probe_rollout, spread_and_rank, width
-from byol_explore.learner import Batch, Learner, LearnerState, curious_encoder
+from byol_explore.learner import Batch, Learner, LearnerState
 from byol_explore.ops import latent, moments, windows
 from byol_explore.types import Policy, Trajectory
 
@@ -118,18 +118,18 @@ def test_nan_in_the_state_is_named() -> None:
 
 def test_the_target_closes_its_share_of_the_distance() -> None:
     learner, state, _ = shared()
-    away = jax.tree.map(lambda x: 1.5 * x, curious_encoder(state.online.actor))
+    away = jax.tree.map(lambda x: 1.5 * x, state.online.actor.curious_encoder)
     probe = measure_target(state._replace(curiosity=away), None)
     decay = learner.config.curiosity.target_decay
     assert (probe.distance, probe.step, probe.moved) == (pytest.approx(0.5), pytest.approx(1 - decay, rel=1e-3), None)
-    before = latent.ema(away, curious_encoder(state.online.actor), 0.5)
+    before = latent.ema(away, state.online.actor.curious_encoder, 0.5)
     moved = measure_target(state._replace(curiosity=away), before).moved
     assert moved == pytest.approx(0.25 / 1.5)
 
 
 def test_a_mean_image_that_nothing_trains_is_no_part_of_the_distance() -> None:
     state = make(Learner(small_config(), make_spec("image"), 1).init)
-    encoder = curious_encoder(state.online.actor)
+    encoder = state.online.actor.curious_encoder
     bright = eqx.tree_at(lambda x: x.center.mean, encoder, jnp.full_like(encoder.center.mean, 100.0))
     state = eqx.tree_at(lambda x: x.online.actor.representation.encoder, state, bright)
     away = jax.tree.map(lambda x: 1.5 * x, encoder)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from byol_explore.doctor.evidence import BoundaryProbe, Probe, TargetProbe, TaskProbe
-from byol_explore.learner import Learner, LearnerState, curious_encoder
+from byol_explore.learner import Learner, LearnerState
 from byol_explore.networks.layers import trained
 from byol_explore.ops import moments, popart, vmpo
 from byol_explore.run.finite import first_not_finite
@@ -227,7 +227,7 @@ def measure_target(state: LearnerState, before: PyTree | None) -> TargetProbe:
 
     `before` is the curiosity's state in an earlier checkpoint. A method with networks of its own has no such encoder.
     """
-    curiosity, encoder = state.online.curiosity, curious_encoder(state.online.actor)
+    curiosity, encoder = state.online.curiosity, state.online.actor.curious_encoder
     comparable = curiosity.reads_representation
     nothing = Sequence((), Action((), ()), ())  # a target follows the encoder, whatever was seen
     after = trained(curiosity.target(curiosity.after(state.curiosity, encoder, nothing)))

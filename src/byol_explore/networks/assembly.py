@@ -62,6 +62,11 @@ class Actor(eqx.Module):
     policy: PolicyHead
     curious: Representation | None  # the curiosity's own representation, when it does not share the policy's
 
+    @property
+    def curious_encoder(self) -> Encoder:
+        """The encoder that the curiosity reads: its own, or the policy's when they share."""
+        return self.representation.encoder if self.curious is None else self.curious.encoder
+
     def having_seen(self, observation: PyTree) -> Self:
         """With these observations in the statistics of vectors."""
         return eqx.tree_at(lambda actor: actor.normalizer, self, self.normalizer.moved(observation))
