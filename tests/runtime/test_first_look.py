@@ -1,6 +1,7 @@
 """Both runtimes start with encoders that are centred on observations of random steps: all copies alike."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -42,7 +43,25 @@ def outside(method: str = "byol-explore", ablation: str = "none", *, center: boo
     return Sebulba(tiny(method, ablation, center=center), [GAME])
 
 
-RUNTIMES = {"inside": (inside, lambda: look_inside(ENVS, 7)), "outside": (outside, lambda: look_outside([GAME], 7))}
+RUNTIMES = {"inside": (inside, lambda: inside_once(7)), "outside": (outside, lambda: outside_once(7))}
+
+
+@functools.cache
+def inside_once(seed: int) -> PyTree:
+    return look_inside(ENVS, seed)
+
+
+@functools.cache
+def outside_once(seed: int) -> PyTree:
+    return look_outside([GAME], seed)
+
+
+@pytest.fixture(autouse=True)
+def looks_once(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """What a seed shows is remembered, for looking takes seconds; undo this to look again."""
+    monkeypatch.setattr("byol_explore.runtime.anakin.look_inside", lambda envs, seed: inside_once(seed))
+    monkeypatch.setattr("byol_explore.runtime.sebulba.look_outside", lambda envs, seed: outside_once(seed))
+    return monkeypatch
 
 
 def encoders(learner: LearnerState) -> list[Any]:
@@ -88,7 +107,7 @@ def test_without_it_embeddings_are_nearly_parallel(where: tuple[Any, PyTree]) ->
     assert max(spread(encoder, observation) for encoder in encoders(learner)) < 0.6
 
 
-def test_copies_are_equal_where_they_should_be(where: tuple[Any, PyTree]) -> None:
+def test_copies_are_equal_where_they_should_be(where: tuple[Any, PyTree], looks_once: pytest.MonkeyPatch) -> None:
     make, _ = where
 
     def equal(one: PyTree, other: PyTree) -> bool:
@@ -99,6 +118,7 @@ def test_copies_are_equal_where_they_should_be(where: tuple[Any, PyTree]) -> Non
         assert equal(learner.online.actor, learner.acting)
     assert equal(moving.curiosity, moving.online.actor.representation.encoder)
     assert not equal(fixed.curiosity, fixed.online.actor.representation.encoder)
+    looks_once.undo()
     again = make("byol-explore").init_learner(3)
     assert equal(moving, again)
 
@@ -124,7 +144,7 @@ def test_several_tasks_are_looked_at_alike() -> None:
 
 
 def test_random_steps_differ_more_than_first_observations() -> None:
-    seen = look_outside([GAME], 0)
+    seen = outside_once(3)
     first, last = seen[:32].astype(np.float32), seen[-32:].astype(np.float32)
     assert last.std(axis=0).mean() > first.std(axis=0).mean()
 
@@ -136,7 +156,7 @@ def test_the_mean_image_is_kept_in_training() -> None:
         state, _ = runtime.dispatch(state)
     finally:
         runtime.close()
-    expected = look_outside([GAME], 3).mean(axis=0)
+    expected = outside_once(3).mean(axis=0)
     for encoder in encoders(state.learner):
         if isinstance(encoder.center, Center):
             np.testing.assert_allclose(encoder.center.mean, expected, rtol=1e-4, atol=1e-3)
