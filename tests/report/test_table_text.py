@@ -1,7 +1,12 @@
 """Tables as text."""
 
+import csv
+import io
+
+import pytest
+
 from byol_explore.report.model import Table
-from byol_explore.report.table_text import csv_text, latex_text, markdown_text
+from byol_explore.report.table_text import csv_lines, csv_text, latex_text, markdown_text
 
 TABLE = Table("t", "Scores & more", ["variant", "score (%)"], [["a_b|c", 1 / 3], ["d, e", None]], "100% is all.")
 
@@ -34,3 +39,25 @@ def test_a_table_without_rows_is_a_table() -> None:
     empty = Table("t", "Nothing", ["a", "b"], [])
     assert csv_text(empty) == "a,b\n"
     assert r"\begin{tabular}{ll}" in latex_text(empty)
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+a", "-a", "@sum(a1)", "=cmd|' /c calc'!a0", "-1+2", "\uff1d1"])
+def test_no_text_is_a_formula_in_a_spreadsheet(text: str) -> None:
+    [[head], [cell]] = csv.reader(io.StringIO(csv_text(Table("t", "", [text], [[text]]))))
+    assert head == cell == f"'{text}"
+
+
+@pytest.mark.parametrize("space", ["\t", "\r", "\n"])
+def test_no_text_begins_with_what_a_spreadsheet_skips(space: str) -> None:
+    assert csv_text(Table("t", "", ["a"], [[f"{space}=1"]])) == f"a\n{space!r}=1\n".replace("'", "")
+
+
+def test_numbers_stay_numbers() -> None:
+    """As texts too, in which a table of settings has them."""
+    assert csv_lines([[-0.5, -3, "-0.5", "-1e-05", "+2", None, float("-inf"), "a-b"]]) == (
+        "-0.5,-3,-0.5,-1e-05,+2,,-inf,a-b\n"
+    )
+
+
+def test_names_are_no_tags_in_markdown() -> None:
+    assert "| \\<b>x |" in markdown_text(Table("t", "", ["variant"], [["<b>x"]]))

@@ -3,10 +3,15 @@
 import csv
 import io
 import re
+import unicodedata
+from collections.abc import Iterable, Sequence
 
-from byol_explore.report.model import Table
+from byol_explore.report.model import Cell, Table
 from byol_explore.report.numbers import MINUS, NOTHING, column_decimals, in_full, is_number, shown
+from byol_explore.report.words import printable
 
+_FORMULA = ("=", "+", "-", "@")  # in their wide forms too
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -15,10 +20,13 @@ _LATEX = {
 
 
 def csv_text(table: Table) -> str:
+    return csv_lines([table.columns, *table.rows])
+
+
+def csv_lines(rows: Iterable[Sequence[Cell]]) -> str:
+    """Numbers in full; a text that a spreadsheet would take for a formula begins with an apostrophe."""
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows([in_full(cell) for cell in row] for row in table.rows)
+    csv.writer(file, lineterminator="\n").writerows([_csv(cell) for cell in row] for row in rows)
     return file.getvalue()
 
 
@@ -51,8 +59,14 @@ def _shown(table: Table) -> list[list[str]]:
     return [[shown(cell, digits) for cell, digits in zip(row, decimals, strict=True)] for row in table.rows]
 
 
+def _csv(cell: Cell) -> str:
+    text = printable(in_full(cell))
+    begins = unicodedata.normalize("NFKC", text[:1]).startswith(_FORMULA)
+    return f"'{text}" if begins and isinstance(cell, str) and not _NUMBER.fullmatch(text) else text
+
+
 def _markdown(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return re.sub(r"[|<]", r"\\\g<0>", text.replace("\n", " "))
 
 
 def _latex(text: str) -> str:

@@ -35,6 +35,17 @@ def listed(items: Sequence[str], most: int = 12) -> str:
     return ", ".join(items) if more <= 0 else f"{', '.join(items[:most])} and {more} more"
 
 
+def printable(text: object) -> str:
+    """In one line, whatever a name has in it: what cannot be seen is written as Python does, in ASCII."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(text))
+
+
+def brief(text: object, most: int = 200) -> str:
+    """In one line, and of a long text the beginning."""
+    shown = printable(text)
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
 def slug(*parts: str) -> str:
     """A name for files and links."""
     return "-".join(re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-") for part in parts if part)
@@ -44,4 +55,4 @@ def shown_path(path: Path, root: Path) -> str:
     """A path from where the user is, or from the directory that was given if that is elsewhere."""
     whole, here = root.resolve(), Path.cwd()
     start = whole.relative_to(here) if whole != here and whole.is_relative_to(here) else Path(whole.name)
-    return (start / path.relative_to(root)).as_posix()
+    return printable((start / path.relative_to(root)).as_posix())
