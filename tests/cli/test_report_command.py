@@ -1,10 +1,12 @@
 """`byol-explore report`."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from byol_explore.cli.main import main
 from byol_explore.cli.report import console_table
@@ -12,6 +14,7 @@ from byol_explore.report import build
 from byol_explore.report.model import Report, Section, Table
 from report.synthetic import make_rows, write_run
 
+STRICT = {"PYTHONIOENCODING": "utf-8:strict", "PYTHONUTF8": "1"}
 TABLE = Table("t", "Scores", ["variant", "score", "seeds"], [["byol-explore", 0.25, 3], ["rnd", None, 3]])
 
 
@@ -72,3 +75,44 @@ def test_neither_report_nor_watch_starts_jax() -> None:
     modules = "byol_explore.report.build, byol_explore.report.files, byol_explore.report.serve"
     check = f"import sys, {modules}; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0
+
+
+def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Brackets are markup to the console."""
+    Console(width=80).print(console_table(TABLE._replace(rows=[["[/red][bold]x", 0.25, 3]], title="[/b]"), 80))
+    said = capsys.readouterr().out
+    assert "[/red][bold]x" in said
+    assert "[/b]" in said
+
+
+def test_a_run_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "runs", "rnd-seed0", method="rnd")
+    (write_run(tmp_path / "runs", "mine\n-seed0") / "config.json").write_text("[]")
+    assert main(["report", str(tmp_path / "runs"), "--page-only"]) == 0
+    told = "left out, because it cannot be read: runs/mine\\n-seed0: config.json holds no object\n"
+    assert capsys.readouterr().err == told
+    assert main(["thin", str(tmp_path / "runs"), "--out", str(tmp_path / "thin")]) == 0
+    assert capsys.readouterr() == (f"1 run, 0.0 MB: {tmp_path}/thin\n", told)
+
+
+def test_directories_may_be_called_anything(tmp_path: Path) -> None:
+    """In a process of its own, whose output takes UTF-8 and nothing else; with all files, and as a copy."""
+    names = [
+        b"\xff\xfe",
+        b"a\nb",
+        b"[/red]",
+        b'it\'s "two" $(x) $',
+        b"<script>{{title}}",
+        b"\xe2\x80\xae",
+        b"%s {0} \\",
+    ]
+    root = tmp_path / os.fsdecode(b" ".join(names).replace(b"/", b""))
+    for name in names:
+        write_run(root, f"{os.fsdecode(name).replace('/', '')}-seed0", make_rows([0.1, 0.2]))
+    (root / "study.toml").write_text("name = '[/x]'\ndescription = \"\\u0007{{style}}\"")
+    command = "import sys; from byol_explore.cli.main import main; sys.exit(main(sys.argv[1:3]) or main(sys.argv[3:]))"
+    words = ["report", root, "thin", root, "--out", tmp_path / "thin"]
+    done = subprocess.run([sys.executable, "-c", command, *words], capture_output=True, env={**os.environ, **STRICT})
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode().splitlines()[-1].startswith("7 runs, ")
+    assert (root / "report" / "index.html").read_text().count("<script") == 2, "the page's own"

@@ -1,6 +1,8 @@
 """A report as a directory."""
 
 import csv
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from byol_explore.errors import UserError
 from byol_explore.report import files
 from byol_explore.report.files import check_target, write_report
-from byol_explore.report.model import Report, Section, Table
+from byol_explore.report.model import Bars, Curve, Plot, Report, Section, Table
 from report.samples import sample_report
 
 SMALL = Report("small", [], [Section("s", "", [Table("t", "", ["a"], [[1]])])])
@@ -95,3 +97,41 @@ def test_a_failure_leaves_the_older_report(tmp_path: Path, monkeypatch: pytest.M
         write_report(SMALL._replace(title="new"), target)
     assert (target / "index.html").read_text() == before
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_variant_is_no_formula_in_the_numbers_of_a_figure(tmp_path: Path) -> None:
+    curve = Curve("=1+1", [1.0], [-2.0], [None], [None])
+    bars = Bars("bars", "", "", ["@a"], [-0.5], [None], [None])
+    report = Report("r", ["=1+1", "@a"], [Section("s", "", [Plot("plot", "", "", "", [curve]), bars])])
+    figures = write_report(report, tmp_path / "report").parent / "figures"
+    assert (figures / "plot.csv").read_text().splitlines()[1] == "'=1+1,1.0,-2.0,,"
+    assert (figures / "bars.csv").read_text().splitlines()[1] == "'@a,-0.5,,"
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_older_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = write_report(SMALL, tmp_path / "report").read_text()
+
+    def full(*_: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files, "csv_text", full)
+    with pytest.raises(UserError, match="report cannot be written: No space left on device; nothing was changed"):
+        write_report(SMALL._replace(title="new"), tmp_path / "report")
+    assert (tmp_path / "report" / "index.html").read_text() == before
+    assert list(tmp_path.iterdir()) == [tmp_path / "report"]
+
+
+def test_an_older_report_stays_when_the_new_one_cannot_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, rename = write_report(SMALL, tmp_path / "report").read_text(), Path.rename
+
+    def fails_for_the_new(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails_for_the_new)
+    with pytest.raises(UserError, match="Input/output error"):
+        write_report(SMALL._replace(title="new"), tmp_path / "report")
+    assert (tmp_path / "report" / "index.html").read_text() == before

@@ -43,4 +43,6 @@ def test_films_that_are_too_heavy_are_named_instead(tmp_path: Path, monkeypatch:
 
 def test_without_films_there_are_words(tmp_path: Path) -> None:
     write_run(tmp_path)
-    assert words(films(load_runs([tmp_path]))) == "No run has filmed its episodes."
+    said = words(films(load_runs([tmp_path])))
+    assert said.startswith("No run has filmed its episodes.")
+    assert said.endswith(f"\n    byol-explore film {tmp_path.name}/byol-explore-seed0"), "and how that is done"

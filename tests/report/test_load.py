@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from byol_explore.errors import UserError
-from byol_explore.report import load
+from byol_explore.report import logs
 from byol_explore.report.load import load_runs
 from report.synthetic import make_rows, returns, write_run, write_study
 
@@ -65,6 +65,20 @@ def test_variants_are_in_the_papers_order_with_ours_first(tmp_path: Path) -> Non
     assert runs.groups() == [
         ("baselines", ["byol-explore", "rnd", "icm", "none"]),
         ("ablations", ["byol-explore", "belief-2", "belief-16", "fixed-targets", "horizon-1", "no-sharing"]),
+    ]
+
+
+def test_another_regime_is_no_ablation(tmp_path: Path) -> None:
+    """Whatever its method is; without a curiosity all regimes are the same."""
+    write_run(tmp_path, "byol-explore-seed0")
+    write_run(tmp_path, "horizon-1-seed0", ablation="horizon-1")
+    write_run(tmp_path, "byol-explore-intrinsic-seed0", regime="intrinsic")
+    write_run(tmp_path, "rnd-intrinsic-seed0", method="rnd", regime="intrinsic")
+    write_run(tmp_path, "none-seed0", method="none", regime="extrinsic")
+    assert load_runs([tmp_path]).groups() == [
+        ("baselines", ["byol-explore", "none"]),
+        ("ablations", ["byol-explore", "horizon-1"]),
+        ("regimes", ["byol-explore", "byol-explore-intrinsic", "rnd-intrinsic"]),
     ]
 
 
@@ -128,7 +142,7 @@ def test_only_files_that_changed_are_read_again(tmp_path: Path, monkeypatch: pyt
     runs = write_study(tmp_path)
     read: list[str] = []
     loads = json.loads
-    monkeypatch.setattr(load.json, "loads", lambda text: read.append(text) or loads(text))
+    monkeypatch.setattr(logs.json, "loads", lambda text: read.append(str(text)) or loads(text))
     path = runs.runs[0].directory / "metrics.jsonl"
     path.write_text(path.read_text() + '{"steps": 400, "success_rate": 1.0}\n')
     os.utime(path, ns=(1, 1))

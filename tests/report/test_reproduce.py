@@ -74,3 +74,24 @@ def test_all_runs_are_listed_with_their_state(tmp_path: Path) -> None:
     assert states == ["done", "stopped at success", "not finished", "no log line yet", "interrupted"]
     assert table.rows[0] == ["byol-explore", "rooms-6", 0, 300, 0.03, "done", f"{tmp_path.name}/byol-explore-seed0"]
     assert table.rows[3][4] is None
+
+
+@pytest.mark.parametrize("name", ["preset", "method"])
+def test_nothing_that_a_run_names_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A run directory may come from somebody else."""
+    (tmp_path / "somebodys.py").write_text("import pathlib; pathlib.Path('imported').touch()\nMine = None")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = {**flatten(to_dict(make_config(ablation="horizon-1"))), name: "somebodys:Mine"}
+    command = train_command(config)
+    assert f"--{name} somebodys:Mine" in command
+    assert not (tmp_path / "imported").exists()
+
+
+def test_of_a_preset_that_is_not_known_every_setting_is_named() -> None:
+    """Which of them the preset has, nobody knows."""
+    config = make_config()
+    command = train_command({**flatten(to_dict(config)), "preset": "somebodys:Mine"})
+    _, _, *options = shlex.split(command)
+    other = dataclasses.replace(make_config("atari-small"), stop_at_success=0.3)
+    assert tyro.cli(Config, args=options, default=other) == dataclasses.replace(config, preset="somebodys:Mine")

@@ -1,6 +1,8 @@
 """A report that keeps up with its runs."""
 
 import json
+import os
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -10,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from byol_explore.errors import UserError
+from byol_explore.report import finding, serve
+from byol_explore.report.build import build_report
 from byol_explore.report.model import Report, Section, Text
 from byol_explore.report.serve import ADDRESS, LiveReport, Server, make_server, stamp_of
+from report.synthetic import write_run
 
 
 def lines_of(directories: list[Path]) -> Report:
@@ -90,11 +95,42 @@ def test_what_could_never_be_read_is_waited_for(tmp_path: Path) -> None:
 
 def test_checkpoints_and_reports_are_not_looked_at(tmp_path: Path) -> None:
     log(tmp_path, "line")
+    (tmp_path / "config.json").touch()
     before = stamp_of([tmp_path])
     for folder in ("checkpoints", "report"):
         log(tmp_path / folder, "line")
     (tmp_path / "curves.png").touch()
     assert stamp_of([tmp_path]) == before
+
+
+def test_runs_that_a_report_shows_are_seen_through_links_too(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "elsewhere", "rnd-seed0", method="rnd")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "linked").symlink_to(run)
+    (tmp_path / "runs" / "circle").symlink_to(tmp_path / "runs")
+    live = LiveReport([tmp_path / "runs"], build_report, 1.0)
+    assert ">rnd</button>" in shown_by(live)
+    before = live.edition.version
+    log(run, '{"steps": 400, "success_rate": 1.0}')
+    live.refresh()
+    assert live.edition.version != before
+    (run / "films").mkdir()
+    (run / "films" / "rooms-6-after.gif").write_bytes(b"GIF89a")
+    assert "film-rnd-rooms-6-after" in shown_by(live)
+
+
+def test_too_many_folders_are_told_and_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log(tmp_path / "runs" / "a", "first")
+    live = LiveReport([tmp_path / "runs"], lines_of, 1.0)
+    monkeypatch.setattr(finding, "MOST_FOLDERS", 1)
+    assert "has more than 1 folders below it" in shown_by(live)
+    monkeypatch.undo()
+    assert "first" in shown_by(live)
+
+
+def test_directories_may_be_called_anything(tmp_path: Path) -> None:
+    live = LiveReport([tmp_path / os.fsdecode(b"\xff'\n<b>")], lines_of, 1.0)
+    assert "\\udcff&#x27;\\n&lt;b&gt;" in shown_by(live)
 
 
 @pytest.fixture
@@ -128,6 +164,19 @@ def test_others_get_nothing(served: Server, path: str, host: str, code: int) -> 
         ask(served, path, host)
     assert raised.value.code == code
     raised.value.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: 127"])
+def test_who_says_nothing_more_is_not_waited_for(served: Server, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    monkeypatch.setattr(serve._Handler, "timeout", 0.2)
+    with socket.create_connection((ADDRESS, served.server_port), timeout=10) as silent:
+        silent.sendall(said)
+        assert silent.recv(1) == b"", "it hangs up"
+    assert ask(served, "/version")
+
+
+def test_browsers_are_waited_for_so_long() -> None:
+    assert serve._Handler.timeout == serve.PATIENCE == 30.0
 
 
 def test_only_this_machine_is_served(served: Server) -> None:

@@ -1,7 +1,9 @@
 """Thin copies say the same as what they are copies of."""
 
+import errno
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,7 @@ def copied(target: Path) -> set[str]:
 
 def test_logs_are_packed_and_of_films_and_maps_those_are_kept_that_the_page_shows(tmp_path: Path) -> None:
     write_study(tmp_path / "study")
-    assert thin_runs(tmp_path / "study", tmp_path / "thin") == 4
+    assert thin_runs(tmp_path / "study", tmp_path / "thin") == (4, [])
     every = {f"world/{variant}-seed{seed}" for variant in ("byol-explore", "rnd") for seed in (0, 1)}
     first = {run for run in every if run.endswith("0")}
     assert copied(tmp_path / "thin") == {
@@ -174,3 +176,27 @@ def test_nothing_is_overwritten_and_a_copy_does_not_lie_in_its_original(tmp_path
     with pytest.raises(UserError, match="holds no run"):
         thin_runs(run / "films", tmp_path / "thin")
     assert not (tmp_path / "thin").exists()
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever file it is that there is no room for."""
+    write_study(tmp_path / "study")
+    write = Path.write_bytes
+    for name in (PACKED, "config.json", "rooms-4-after.webp"):
+
+        def full(self: Path, data: bytes, name: str = name) -> int:
+            if self.name == name:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(self, data)
+
+        monkeypatch.setattr(Path, "write_bytes", full)
+        with pytest.raises(UserError, match="thin cannot be written: No space left on device; nothing was changed"):
+            thin_runs(tmp_path / "study", tmp_path / "thin")
+        assert {path.name for path in tmp_path.iterdir()} == {"study"}
+
+
+def test_a_film_that_would_fill_the_memory_stays_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("byol_explore.report.short_films.MOST_PIXELS", 2 * 96 * 64 - 1)
+    write_study(tmp_path / "study")
+    thin_runs(tmp_path / "study", tmp_path / "thin")
+    assert not list((tmp_path / "thin").rglob("*.webp"))

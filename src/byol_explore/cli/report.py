@@ -1,5 +1,6 @@
 """`byol-explore report`: a page, figures and tables from runs."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,11 +8,13 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 from rich.table import Table as ConsoleTable
+from rich.text import Text
 
 from byol_explore.cli.parsing import parse
 from byol_explore.errors import UserError
 from byol_explore.report.model import Report, Table
 from byol_explore.report.numbers import column_decimals, is_number, shown
+from byol_explore.report.words import listed, printable
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,14 @@ def run(arguments: Sequence[str]) -> None:
     for table in first_table(report):
         console = Console()
         console.print(console_table(table, console.width))
-    print(f"report: {page}")
+    print_left_out(report.left_out)
+    print(f"report: {printable(page)}")
+
+
+def print_left_out(reasons: Sequence[str]) -> None:
+    """One line for all runs that cannot be read."""
+    if reasons:
+        print(f"left out, because it cannot be read: {listed(reasons)}", file=sys.stderr)
 
 
 def first_table(report: Report) -> list[Table]:
@@ -54,7 +64,7 @@ def first_table(report: Report) -> list[Table]:
 
 def console_table(table: Table, width: int) -> ConsoleTable:
     """The first columns, as many as there is room for; the page has them all."""
-    drawn = ConsoleTable(title=table.title, title_justify="left")
+    drawn = ConsoleTable(title=Text(table.title), title_justify="left")
     columns: list[list[str]] = []
     for index, title in enumerate(table.columns):
         cells = [row[index] for row in table.rows]
@@ -63,8 +73,8 @@ def console_table(table: Table, width: int) -> ConsoleTable:
         width -= max(map(len, [title, *texts])) + 3
         if width < 1 and columns:
             break
-        drawn.add_column(title, justify="right" if any(map(is_number, cells)) else "left", no_wrap=True)
+        drawn.add_column(Text(title), justify="right" if any(map(is_number, cells)) else "left", no_wrap=True)
         columns.append(texts)
     for row in zip(*columns, strict=True):
-        drawn.add_row(*row)
+        drawn.add_row(*map(Text, row))  # whose brackets are no markup
     return drawn

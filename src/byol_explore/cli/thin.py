@@ -26,8 +26,11 @@ class ThinCommand:
 
 def run(arguments: Sequence[str]) -> None:
     command = parse("thin", ThinCommand, arguments)
+    from byol_explore.cli.report import print_left_out
     from byol_explore.report.thin import thin_runs
+    from byol_explore.report.words import count, printable
 
-    count = thin_runs(command.directory, command.out)
+    thinned = thin_runs(command.directory, command.out)
     size = sum(path.stat().st_size for path in command.out.rglob("*") if path.is_file())
-    print(f"{count} {'run' if count == 1 else 'runs'}, {size / 1e6:.1f} MB: {command.out}")
+    print_left_out(thinned.left_out)
+    print(f"{count(thinned.runs, 'run')}, {size / 1e6:.1f} MB: {printable(command.out)}")

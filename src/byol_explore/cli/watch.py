@@ -26,6 +26,7 @@ def run(arguments: Sequence[str]) -> None:
     command = parse("watch", WatchCommand, arguments)
     from byol_explore.report.build import build_report
     from byol_explore.report.serve import ADDRESS, LiveReport, make_server
+    from byol_explore.report.words import printable
 
     if not command.directories:
         raise UserError("which runs? give one or more run or study directories")
@@ -36,7 +37,7 @@ def run(arguments: Sequence[str]) -> None:
         raise UserError(f"every is {command.every}: it must be more than 0 seconds")
     live = LiveReport(command.directories, build_report, command.every)
     with make_server(live, command.port) as server:
-        names = ", ".join(map(str, command.directories))
+        names = ", ".join(map(printable, command.directories))
         print(f"watching {names} at http://{ADDRESS}:{server.server_port} (Ctrl-C ends it)", flush=True)
         live.start()
         try:

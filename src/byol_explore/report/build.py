@@ -1,6 +1,6 @@
 """A report from run directories."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from byol_explore.report.curiosity import curiosity
@@ -18,9 +18,9 @@ from byol_explore.report.tables import tasks_section
 from byol_explore.report.words import listed
 
 
-def build_report(directories: Sequence[Path | str]) -> Report:
-    """Everything that the runs at or below these directories have to say; a UserError if there are none."""
-    runs = load_runs([Path(directory) for directory in directories])
+def build_report(directories: str | Path | Iterable[str | Path]) -> Report:
+    """Everything that the runs at or below a directory, or several, have to say; a UserError if there are none."""
+    runs = load_runs(directories)
     found = outcomes(runs)
     sections = [
         headline(runs, found),
@@ -32,7 +32,7 @@ def build_report(directories: Sequence[Path | str]) -> Report:
         differences(runs),
         reproduce(runs),
     ]
-    return Report(_title(runs), runs.variants, sections)
+    return Report(_title(runs), runs.variants, sections, runs.unreadable)
 
 
 def _title(runs: Runs) -> str:

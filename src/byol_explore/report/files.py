@@ -5,10 +5,7 @@
 - tables/<name>.csv: in full; .md and .tex: as people read them.
 """
 
-import csv
 import io
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,9 +13,9 @@ from byol_explore.errors import UserError
 from byol_explore.report.drawing import draw_figure
 from byol_explore.report.model import Bars, Block, HeatMap, Picture, Plot, Report, Table
 from byol_explore.report.naming import named_sections
-from byol_explore.report.numbers import in_full
 from byol_explore.report.page import GENERATOR, render_page
-from byol_explore.report.table_text import csv_text, latex_text, markdown_text
+from byol_explore.report.placing import placed
+from byol_explore.report.table_text import csv_lines, csv_text, latex_text, markdown_text
 
 Progress = Callable[[int, int], None]  # blocks written, of all
 
@@ -39,17 +36,8 @@ def write_report(
     """Write everything, or the page by itself, beside the target, then put it in its place; the path of the page."""
     target = Path(target)
     check_target(target)
-    place = target.resolve()  # "." cannot be renamed
-    place.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
-    try:
-        fresh = scratch / "new"
+    with placed(target) as fresh:
         _write_page(report, fresh) if page_only else _write_all(report, fresh, progress)
-        if place.exists():
-            place.rename(scratch / "old")
-        fresh.rename(place)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return target / "index.html"
 
 
@@ -88,15 +76,12 @@ def _files(name: str, block: Block, variants: list[str]) -> Iterator[tuple[str, 
 
 def _numbers(block: Plot | Bars) -> str:
     """What a figure shows: a row per point of a curve, or per bar."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    if isinstance(block, Plot):
-        writer.writerow(["curve", "x", "mean", "low", "high"])
-        for curve in block.curves:
-            for point in zip(curve.x, curve.mean, curve.low, curve.high, strict=True):
-                writer.writerow([curve.variant, *map(in_full, point)])
-    else:
-        writer.writerow(["variant", "value", "low", "high"])
-        for variant, *numbers in zip(block.variants, block.values, block.low, block.high, strict=True):
-            writer.writerow([variant, *map(in_full, numbers)])
-    return file.getvalue()
+    if isinstance(block, Bars):
+        bars = zip(block.variants, block.values, block.low, block.high, strict=True)
+        return csv_lines([("variant", "value", "low", "high"), *bars])
+    points = (
+        (curve.variant, *point)
+        for curve in block.curves
+        for point in zip(curve.x, curve.mean, curve.low, curve.high, strict=True)
+    )
+    return csv_lines([("curve", "x", "mean", "low", "high"), *points])

@@ -90,8 +90,8 @@ def _state(runs: Runs) -> list[str]:
         said.append(f"{count(len(early), 'run')} stopped early at success; the last score is kept from there on.")
     if single:
         said.append(f"With one seed only, so without bands and intervals: {listed(single)}.")
-    for reason in runs.unreadable:
-        said.append(f"Left out, because it cannot be read: {reason}.")
+    if runs.unreadable:
+        said.append(f"Left out, because it cannot be read: {listed(runs.unreadable)}.")
     return said
 
 

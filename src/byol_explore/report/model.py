@@ -3,6 +3,7 @@
 Builders turn runs into these; the page, the pictures and the tables are made from them.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 Cell = str | float | int | None  # a number is shown with few digits and written to files in full
@@ -88,3 +89,4 @@ class Report(NamedTuple):
     title: str
     variants: list[str]  # in the order of the legend: a variant has one colour throughout
     sections: list[Section]
+    left_out: Sequence[str] = ()  # runs that cannot be read, with the reasons

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 from byol_explore.report.model import Block, Report, Text
 
+LONGEST = 150  # letters: a file name has room for 255, endings included
+
 
 def named_sections(report: Report) -> Iterator[tuple[str, list[tuple[str, Block]]]]:
     """The name of each section with its named blocks; texts need no name of their own."""
@@ -17,7 +19,7 @@ def named_sections(report: Report) -> Iterator[tuple[str, list[tuple[str, Block]
 
 def _fresh(name: str, taken: set[str]) -> str:
     """Letters, digits, dots and dashes only; with a number behind if the name is taken."""
-    plain = re.sub(r"[^\w.]+", "-", name, flags=re.ASCII).strip("-.") or "unnamed"
+    plain = re.sub(r"[^\w.]+", "-", name, flags=re.ASCII).strip("-.")[:LONGEST] or "unnamed"
     unique, count = plain, 1
     while unique.lower() in taken:  # some file systems do not tell case apart
         count += 1

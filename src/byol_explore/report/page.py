@@ -18,6 +18,7 @@ from PIL import Image
 from byol_explore.report.model import Bars, Block, Cell, HeatMap, Picture, Plot, Report, Table, Text
 from byol_explore.report.naming import named_sections
 from byol_explore.report.numbers import column_decimals, in_full, is_number, rounded, shown
+from byol_explore.report.own_files import DAMAGE
 from byol_explore.report.palette import RAMP, Stroke, family_stroke, stroke
 
 GENERATOR = "byol-explore report"
@@ -202,7 +203,7 @@ def _size(picture: Picture) -> dict[str, int]:
     """Width and height, so that nothing moves when it is loaded; nothing for a damaged one."""
     try:
         width, height = Image.open(io.BytesIO(picture.data)).size
-    except OSError:
+    except (*DAMAGE, Image.DecompressionBombError):
         return {}
     return {"width": width, "height": height}
 

@@ -1,6 +1,5 @@
 """Where the agent was, and where it was curious: maps of grid worlds, and rooms of games that know theirs."""
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,14 +7,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from byol_explore.report.load import Run, Runs
+from byol_explore.report.logs import LARGEST
 from byol_explore.report.metrics_table import plotted_in
 from byol_explore.report.model import Block, HeatMap, Picture, Section, Text
 from byol_explore.report.outcomes import Outcomes, normalized
+from byol_explore.report.own_files import DAMAGE, own_file, read_object, read_own
 from byol_explore.report.series import plot_metric
 from byol_explore.report.words import amount, listed, slug
 
 MOST_MAPS = 12  # pairs of them: visits and rewards
 MOST_PYRAMIDS = 4
+MOST_SLICES = 16  # of a map; training writes 8
+LONGEST_SIDE = 1_000  # of a floor, in cells
+STEEPEST = 8  # a floor is at most so many times as high as it is wide
+MOST_PICTURE = 6_000_000  # bytes
 
 Grid = list[list[float | None]]
 
@@ -54,7 +59,7 @@ def mapped(runs: Runs, found: Outcomes) -> Mapped:
     wanted += [(variant, task) for task in _most_telling(runs, found) for variant in runs.variants[1:]]
     pairs, count = Mapped([], []), 0
     for variant, task in wanted:
-        run = next((run for run in runs.of(variant, task) if (run.directory / "maps.json").is_file()), None)
+        run = next((run for run in runs.of(variant, task) if own_file(run.directory, "maps.json")), None)
         if run is None:
             continue
         if count >= 2 * MOST_MAPS:
@@ -78,14 +83,14 @@ def _most_telling(runs: Runs, found: Outcomes) -> list[str]:
 def _map_pair(run: Run, task: str) -> list[HeatMap]:
     """Visits and rewards; nothing from a file that is damaged or does not know the task."""
     try:
-        facts = json.loads((run.directory / "maps.json").read_text())["tasks"][task]
+        facts = read_object(run.directory, "maps.json")["tasks"][task]
         floor = [str(row) for row in facts["floor"]]
         visits = [(_label(part), _visits(part)) for part in facts["slices"]]
         rewards = [(_label(part), _rewards(part)) for part in facts["slices"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    except DAMAGE:
         return []
     sizes = {(len(grid), *{len(row) for row in grid}) for _, grid in (*visits, *rewards)}
-    if not visits or sizes != {(len(floor), *{len(row) for row in floor})}:
+    if not _can_be_drawn(floor, len(visits)) or sizes != {(len(floor), *{len(row) for row in floor})}:
         return []
     title, name = f"{run.variant} on {task}", slug(run.variant, task)
     maps = [HeatMap(f"visits-{name}", f"{title}: visits", floor, visits, "visits", logarithmic=True)]
@@ -96,16 +101,31 @@ def _map_pair(run: Run, task: str) -> list[HeatMap]:
     return maps
 
 
+def _can_be_drawn(floor: list[str], slices: int) -> bool:
+    """Whether there is something, and not more than a figure has room for."""
+    sides = (len(floor), *map(len, floor))
+    fits = min(sides) > 0 and max(sides) <= LONGEST_SIDE and len(floor) <= STEEPEST * len(floor[0])
+    return fits and 0 < slices <= MOST_SLICES
+
+
 def _label(part: dict[str, Any]) -> str:
     return f"{amount(part['from'])} to {amount(part['to'])} steps"
 
 
 def _visits(part: dict[str, Any]) -> Grid:
-    return [[float(count) if count else None for count in row] for row in part["visits"]]
+    return [[count or None for count in row] for row in _numbers(part["visits"]).tolist()]
+
+
+def _numbers(rows: Any) -> np.ndarray:
+    """As an array [H, W]; a ValueError for what cannot be drawn."""
+    values = np.asarray(rows, float)
+    if values.ndim != 2 or not (np.abs(values) < LARGEST).all():
+        raise ValueError("no map")
+    return values
 
 
 def _rewards(part: dict[str, Any]) -> Grid:
-    visits, sums = np.asarray(part["visits"], float), np.asarray(part["intrinsic_reward"], float)
+    visits, sums = _numbers(part["visits"]), _numbers(part["intrinsic_reward"])
     mean = np.divide(sums, visits, out=np.zeros_like(sums), where=visits > 0)
     return [
         [float(value) if count else None for value, count in zip(*rows, strict=True)]
@@ -129,13 +149,13 @@ def _rooms(runs: Runs) -> list[Block]:
 
 def _pyramid(directory: Path) -> bytes | None:
     """The run's own picture, or a new one of what it knows."""
-    if (directory / "rooms.png").is_file():
-        return (directory / "rooms.png").read_bytes()
     try:
-        coverage = json.loads((directory / "coverage.json").read_text())
+        if own_file(directory, "rooms.png"):
+            return read_own(directory, "rooms.png", MOST_PICTURE)
+        coverage = read_object(directory, "coverage.json")
         from byol_explore.report.pyramid import draw_pyramid  # brings in matplotlib
 
         with tempfile.TemporaryDirectory() as folder:
             return draw_pyramid(coverage, Path(folder) / "rooms.png").read_bytes()
-    except (OSError, ValueError, KeyError, TypeError):
+    except DAMAGE:
         return None

@@ -13,7 +13,7 @@ from byol_explore.report.series import plain
 from byol_explore.report.study_file import study_facts
 from byol_explore.report.words import shown_path
 from byol_explore.settings.config import Config, flatten, to_dict
-from byol_explore.settings.presets import make_config
+from byol_explore.settings.presets import ABLATIONS, PRESETS
 from byol_explore.settings.words import options
 
 _NAMED = ("preset", "env", "method", "ablation", "regime", "seed")  # options that come first
@@ -69,12 +69,18 @@ def train_command(config: dict[str, Any]) -> str:
 
 
 def _usual(config: dict[str, Any]) -> dict[str, Any]:
-    """What `train` starts from, given preset, method and ablation; these are named where they are not its defaults."""
-    try:
-        base = make_config(config["preset"], config["ablation"], config["method"])
-    except (UserError, KeyError):
-        base = Config()
+    """What `train` starts from, given preset and ablation; these and the method are named where they are not its own.
+
+    Nothing that a run names is imported: of a preset that is none of this package's, every setting is named.
+    """
+    preset, ablation = (config.get(name, _DEFAULTS[name]) for name in ("preset", "ablation"))
     named = {name: _DEFAULTS[name] for name in ("preset", "method", "ablation")}
+    if preset not in PRESETS.names() or ablation not in ABLATIONS:
+        return named
+    try:
+        base = ABLATIONS[ablation].apply(PRESETS.get(preset).config)
+    except UserError:  # of an installed package that cannot be imported
+        return named
     return {**flatten(to_dict(base)), **named}
 
 

@@ -1,5 +1,6 @@
 """A report that keeps up with its runs: a page on this machine, made anew in the background when metrics grow."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -14,14 +15,16 @@ from typing import Any, NamedTuple
 
 from byol_explore.errors import UserError
 from byol_explore.report.films import KINDS
+from byol_explore.report.finding import CONFIG, folders
 from byol_explore.report.logs import PACKED, PLAIN
 from byol_explore.report.model import Report, Section, Text
 from byol_explore.report.page import render_page
+from byol_explore.report.words import brief, printable
 
 ADDRESS = "127.0.0.1"
+PATIENCE = 30.0  # seconds for a browser to ask, and to take its answer
 _REST = 4  # times as long as a page takes to make, nothing is made: the runs need the processor
-_LEFT_ALONE = {"checkpoints", "report", "tensorboard", "wandb"}
-_WATCHED = {"config.json", PLAIN, PACKED, "summary.json", "maps.json", "coverage.json", "study.toml"}
+_WATCHED = {CONFIG, PLAIN, PACKED, "summary.json", "maps.json", "coverage.json", "study.toml"}
 
 Build = Callable[[list[Path]], Report]
 Stamp = tuple[tuple[str, int, int], ...]  # path, size and time of every file that a report is made from
@@ -54,12 +57,16 @@ class LiveReport:
 
     def refresh(self) -> None:
         """A new edition if any file has changed; whatever a damaged one does, the last good edition stays."""
-        stamp = stamp_of(self.directories)
+        try:
+            stamp = stamp_of(self.directories)
+        except (UserError, OSError) as error:
+            self._complain(str(error))
+            return
         if stamp == self._stamp:
             return
         self._stamp = stamp
         begun = [directory for directory in self.directories if _has_metrics(directory, stamp)]
-        missing = ", ".join(str(directory) for directory in self.directories if directory not in begun)
+        missing = ", ".join(printable(directory) for directory in self.directories if directory not in begun)
         if not begun:
             self.edition = self._waiting(f"Waiting for the first log line in {missing}.")
             return
@@ -67,7 +74,7 @@ class LiveReport:
             version = hashlib.sha1(repr(stamp).encode()).hexdigest()
             page = render_page(self.build(begun), version=version).encode()
         except Exception as error:  # half-written files may raise anything
-            self._complain(" ".join(str(error).split()) or type(error).__name__)
+            self._complain(str(error) or type(error).__name__)
         else:
             self.edition = Edition(page, version, _clock(), f"waiting for {missing}" if missing else "")
 
@@ -78,6 +85,7 @@ class LiveReport:
             self._stopped.wait(max(self.every, _REST * (time.monotonic() - begin)))
 
     def _complain(self, reason: str) -> None:
+        reason = brief(" ".join(reason.split()))
         if self._has_report():
             self.edition = self.edition._replace(note=f"not up to date: {reason}")
         else:
@@ -87,29 +95,30 @@ class LiveReport:
         return not self.edition.version.startswith("waiting")
 
     def _waiting(self, text: str) -> Edition:
-        names = ", ".join(str(directory) for directory in self.directories)
+        names = ", ".join(map(printable, self.directories))
         report = Report(names, [], [Section("waiting", "Nothing to see yet", [Text([text])])])
         version = f"waiting-{hashlib.sha1(text.encode()).hexdigest()}"
         return Edition(render_page(report, version=version).encode(), version, _clock(), "waiting")
 
 
 def stamp_of(directories: Sequence[Path]) -> Stamp:
-    """Changes when a file does that a report is made from."""
+    """Changes when a file does that a report is made from: in the folders that a report looks at, and with its eyes."""
     found = []
     for path in _watched_files(directories):
         try:
             status = path.stat()
-        except OSError:  # gone in between
+        except OSError:  # gone in between, or not there yet
             continue
         found.append((str(path), status.st_size, status.st_mtime_ns))
     return tuple(sorted(found))
 
 
 def _watched_files(directories: Sequence[Path]) -> Iterator[Path]:
-    for directory in directories:
-        for folder, folders, files in os.walk(directory):
-            folders[:] = [name for name in folders if name not in _LEFT_ALONE]
-            yield from (Path(folder, name) for name in files if name in _WATCHED or name.endswith(KINDS))
+    for folder in (folder for directory in directories for folder in folders(directory)):
+        yield from (folder.path / name for name in _WATCHED)
+        if folder.is_run:
+            with contextlib.suppress(OSError):  # without films
+                yield from (path for path in (folder.path / "films").iterdir() if path.name.endswith(KINDS))
 
 
 def _has_metrics(directory: Path, stamp: Stamp) -> bool:
@@ -137,6 +146,7 @@ class Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
+    timeout = PATIENCE
 
     def do_GET(self) -> None:
         edition = self.server.live.edition
