@@ -68,3 +68,31 @@ def test_the_callers_own_figures_are_left_alone(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(plt, name, touched)
     write(tmp_path, [row(10)])
     assert draw_curves(tmp_path) is not None
+
+
+def test_one_line_can_be_seen(tmp_path: Path) -> None:
+    """A run that ends after its first log line has points and no lines."""
+    pictures = []
+    for value in (0.5, 0.1):  # elsewhere in a panel with a fixed range, and nothing else of the picture moves
+        write(tmp_path, [{"steps": 10, "success_rate": value}])
+        assert draw_curves(tmp_path)
+        with Image.open(tmp_path / "curves.png") as picture:
+            pictures.append(np.asarray(picture.convert("L"), int))
+    assert (np.abs(pictures[0] - pictures[1]) > 50).sum() > 20
+
+
+def test_what_is_no_number_is_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[list[float]] = []
+    plot = Axes.plot
+    monkeypatch.setattr(Axes, "plot", lambda self, x, y, label: drawn.append([*y]) or plot(self, x, y, label=label))
+    damaged = (
+        '{"steps": 20, "kl": "high"}',
+        '{"steps": 30, "kl": 1e999}',
+        "123",
+        '{"kl": 5}',
+        '{"steps": null, "kl": 6}',
+    )
+    lines = ['{"steps": 10, "kl": 2.0}', *damaged, '{"steps": 40, "kl": 3.0, "entropy": [1]}']
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    assert draw_curves(tmp_path)
+    assert drawn == [[2.0, 3.0]]

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from byol_explore.report import metrics_table
 from byol_explore.report.drawing import scale_axis
-from byol_explore.report.logs import read_metrics
+from byol_explore.report.logs import PLAIN, number, read_metrics
 from byol_explore.report.metrics_table import STEPS, Metric
 
 COLUMNS = 4
@@ -17,7 +17,7 @@ COLUMNS = 4
 
 def draw_curves(directory: Path) -> Path | None:
     """curves.png of a run, with a panel for everything that it logs; None when nothing was logged."""
-    rows = read_metrics(directory / "metrics.jsonl")
+    rows = read_metrics(directory / PLAIN)
     if not rows:
         return None
     panels = {title: known for title, group in metrics_table.panels().items() if (known := _logged(group, rows))}
@@ -34,15 +34,23 @@ def draw_curves(directory: Path) -> Path | None:
 
 
 def _logged(metrics: list[Metric], rows: list[dict[str, Any]]) -> list[Metric]:
-    return [metric for metric in metrics if any(row.get(metric.name) is not None for row in rows)]
+    return [metric for metric in metrics if _points(metric, rows)]
+
+
+def _points(metric: Metric, rows: list[dict[str, Any]]) -> list[tuple[float, float]]:
+    """Steps and values, as far as they are known."""
+    points = [(row["steps"], number(row.get(metric.name))) for row in rows]
+    return [(step, value) for step, value in points if not math.isnan(value)]
 
 
 def _panel(axis: Axes, rows: list[dict[str, Any]], title: str, metrics: list[Metric]) -> None:
     """Metrics that share a panel have one kind of axis, that of the first."""
     lowest = math.inf
     for metric in metrics:
-        points = [(row["steps"], row[metric.name]) for row in rows if row.get(metric.name) is not None]
-        axis.plot(*zip(*points, strict=True), label=metric.name)
+        points = _points(metric, rows)
+        [drawn] = axis.plot(*zip(*points, strict=True), label=metric.name)
+        if len(points) == 1:
+            drawn.set_marker("o")  # a line of one point cannot be seen
         lowest = min(lowest, *(value for _, value in points))
     axis.set_title(title, fontsize=10)
     axis.set_xlabel(STEPS.unit)
