@@ -82,3 +82,14 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_last_words_are_one_line_that_can_be_read(tmp_path: Path) -> None:
+    child = start(tmp_path, r"print('x' * 100_000); print('a\x1b[31m\rb' + 'y' * 100_000, end='')")
+    wait(child)
+    assert len(child.last_words()) == 1000
+    (tmp_path / "logs" / "x.log").unlink()
+    assert child.last_words() == ""
+    short = start(tmp_path, r"print('a\x1b[31mb')")
+    wait(short)
+    assert short.last_words() == r"a\x1b[31mb"

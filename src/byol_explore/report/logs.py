@@ -26,14 +26,19 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
     with gzip.open(path, "rt", errors="replace") if path.name == PACKED else path.open(errors="replace") as file:
         try:
             for line in _lines(file):
-                try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue
-                if isinstance(row, dict) and _is_step(row.get("steps")):
+                if row := row_of(line):
                     yield row
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path.name} is damaged: {error}") from None
+
+
+def row_of(line: str | bytes) -> dict[str, Any]:
+    """What a line says; empty if it was cut off, is no object or does not say its step."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return row if isinstance(row, dict) and _is_step(row.get("steps")) else {}
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

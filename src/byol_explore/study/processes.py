@@ -1,6 +1,7 @@
 """The processes of a study: each with its share of the cores, its output in a log file, and bound to the study."""
 
 import contextlib
+import errno
 import itertools
 import os
 import signal
@@ -9,6 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from byol_explore.envs.adapters.atari_settings import available_cores
+from byol_explore.report.words import brief
+
+_TAIL = 65_536  # bytes of a log that are looked at for its last line
+_LONGEST = 1_000  # letters of that line
 
 
 def core_shares(parallel: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
@@ -29,6 +34,8 @@ class Child:
 
     def __init__(self, words: Sequence[str], log: Path, title: str, cores: Sequence[int]) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
+        if log.exists() and not log.is_file():
+            raise OSError(errno.EINVAL, f"{log} is no file")  # a pipe would be waited for
         threads = {name: str(len(cores)) for name in ("NPROC", "OMP_NUM_THREADS")}  # the first is XLA's
         self._log = log
         with log.open("ab") as file:
@@ -58,8 +65,12 @@ class Child:
         self._process.wait()
 
     def last_words(self) -> str:
-        """The last line that it printed."""
-        with self._log.open("rb") as file:
-            file.seek(self._begin)
-            lines = file.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "").removeprefix("error: ")
+        """The last line that it printed, or as much of a long one as anybody would read."""
+        try:
+            with self._log.open("rb") as file:
+                file.seek(max(self._begin, file.seek(0, os.SEEK_END) - _TAIL))
+                lines = file.read().decode(errors="replace").split("\n")
+        except OSError:  # somebody has removed it
+            return ""
+        line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return brief(line.removeprefix("error: "), _LONGEST)
