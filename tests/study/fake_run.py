@@ -1,4 +1,4 @@
-"""Plays a run of a study: python fake_run.py BEHAVIOUR RUN_DIR STEPS. Begun a second time, it always ends well."""
+"""Plays a run of a study: python fake_run.py BEHAVIOUR RUN_DIR STEPS. Begun again, all but the hopeless end well."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def main(behaviour: str, directory: Path, steps: int) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text("{}")
     (directory / "pid").write_text(str(os.getpid()))
-    if not resumed and behaviour == "crash":
+    if behaviour == "hopeless" or (not resumed and behaviour == "crash"):
         print("Traceback (most recent call last):\n  ...\nerror: it broke\n", file=sys.stderr)
         sys.exit(3)
     if not resumed and behaviour == "stop-short":

@@ -73,6 +73,13 @@ def test_shipped_studies_are_listed(call: Call) -> None:
     assert all(f" {name} " in out for name in shipped_studies())
 
 
+def test_the_list_says_what_a_study_needs_and_which_cannot_run(call: Call) -> None:
+    _, out, _ = call("--list")
+    needs = " ".join(" ".join(line.split("│")[-2] for line in out.splitlines() if "│" in line).split())
+    assert needs.count("two CPU cores") == 5
+    assert "the levels of DM-HARD-8, which this version does not have: it cannot run yet" in needs
+
+
 def test_a_dry_run_prints_commands_and_does_nothing(call: Call) -> None:
     code, out, err = call("small.toml", "--dry-run", "--seeds", "2", "--only", "rnd")
     assert (code, err) == (0, "")
@@ -121,12 +128,13 @@ def test_failures_are_told_at_the_end(call: Call, monkeypatch: pytest.MonkeyPatc
     states = {"probe-memory/none-seed0": RunState("done", 96, 96, 1.0),
               "probe-memory/rnd-seed0": RunState("failed", 0, 96, 0.0, exit_code=3, message="it broke")}  # fmt: skip
     monkeypatch.setattr(runner, "run_study", lambda *_, **__: states)
-    code, out, err = call("small.toml", "--parallel", "3")
+    code, out, err = call("small.toml", "--parallel", "3", "--retries", "2")
     assert (code, err) == (1, "")
     assert out.splitlines() == [
         "small: 2 of 2 runs are missing; 3 at a time in studies/small",
         "failed: probe-memory/rnd-seed0 (exit code 3): it broke",
-        "1 of 2 runs failed; try them again with: byol-explore study small.toml --dir studies/small --parallel 3",
+        "1 of 2 runs failed; try them again with: byol-explore study small.toml --dir studies/small --parallel 3 "
+        "--retries 2",
     ]
 
 

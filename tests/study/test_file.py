@@ -120,5 +120,5 @@ def test_every_shipped_study_says_what_it_is() -> None:
     assert {"laptop", "atari-hard10", "hard-eight", "horizon-sweep", "ema-sweep", "prioritized-baselines"} <= set(
         studies
     )
-    assert all(len(description) > 40 for description in studies.values())
+    assert all(len(study.description) > 40 and study.needs for study in studies.values())
     assert all(read_study(name).name == name for name in studies)

@@ -159,6 +159,7 @@ def test_studies_for_a_laptop_can_be_run(name: str) -> None:
     study = read_study(name)
     runs = plan_runs(study)
     check_tasks(study, runs)
+    assert study.needs.startswith("two CPU cores")
     assert asked_for(runs[-1]) == runs[-1].config
     assert all(run.config.stop_at_success == 0 for run in runs)
 
@@ -201,5 +202,6 @@ def test_the_longest_horizon_fits_several_times_into_a_sequence() -> None:
 
 def test_a_study_of_a_later_version_says_so() -> None:
     study = read_study("hard-eight")
+    assert study.needs.endswith("it cannot run yet")
     with pytest.raises(UserError, match="study 'hard-eight': environment 'hard-eight:drawbridge' does not exist"):
         check_tasks(study, plan_runs(study))

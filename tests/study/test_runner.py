@@ -221,3 +221,46 @@ def test_no_run_at_a_time_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--parallel is 0"):
         run_study(study_with("good"), tmp_path / "s", parallel=0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_fails_is_tried_again_behind_all_others(tmp_path: Path) -> None:
+    study, spy = study_with("crash", "hopeless", "good"), Spy()
+    states = run_study(study, tmp_path / "s", retries=2, display=spy)
+    assert [(state.state, state.message) for state in states.values()] == [
+        ("done", None), ("failed", "it broke"), ("done", None)
+    ]  # fmt: skip
+    again = "failed (exit code 3): it broke; it will be tried again"
+    told = [text for text in spy.said if ": done, " not in text]
+    assert told == [
+        "probe-memory/crash-seed0: started", f"probe-memory/crash-seed0: {again}",
+        "probe-memory/hopeless-seed0: started", f"probe-memory/hopeless-seed0: {again}",
+        "probe-memory/good-seed0: started", "probe-memory/crash-seed0: started",
+        "probe-memory/hopeless-seed0: started", f"probe-memory/hopeless-seed0: {again}",
+        "probe-memory/hopeless-seed0: started", "probe-memory/hopeless-seed0: failed (exit code 3): it broke",
+    ]  # fmt: skip
+    assert written(tmp_path / "s")["runs"]["probe-memory/hopeless-seed0"]["state"] == "failed"
+
+
+def test_retries_are_not_negative(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--retries is -1: it must not be negative"):
+        run_study(study_with("good"), tmp_path / "s", retries=-1)
+
+
+def test_a_run_that_cannot_be_started_stops_nobody_else(tmp_path: Path) -> None:
+    study, spy = study_with("good_1", "good_2"), Spy()
+    (tmp_path / "s" / "logs" / "probe-memory").mkdir(parents=True)
+    (tmp_path / "s" / "study.toml").write_text(study.text)
+    os.mkfifo(tmp_path / "s" / "logs" / "probe-memory" / "good_1-seed0.log")
+    first, second = run_study(study, tmp_path / "s", display=spy).values()
+    assert (first.state, second.state) == ("failed", "done")
+    assert spy.said[0].startswith("probe-memory/good_1-seed0: failed (not started): ")
+    assert spy.said[0].endswith("good_1-seed0.log is no file")
+
+
+def test_a_state_that_cannot_be_written_stops_no_run(tmp_path: Path) -> None:
+    study, spy = study_with("good"), Spy()
+    (tmp_path / "s" / "study.json").mkdir(parents=True)
+    (tmp_path / "s" / "study.toml").write_text(study.text)
+    [state] = run_study(study, tmp_path / "s", display=spy).values()
+    assert state.state == "done"
+    assert spy.said.count("study.json cannot be written: Is a directory") == 1

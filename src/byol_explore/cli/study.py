@@ -37,6 +37,8 @@ class StudyCommand:
     """Runs at a time, each in a process with its share of the CPU cores."""
     seeds: int | None = None
     """Seeds 0, 1, ... instead of those of the study."""
+    retries: int = 0
+    """How many times more a run is tried that fails, after all others have had their turn."""
     only: str = ""
     """Only runs with this text in their names, which look like rooms-6/rnd-seed0."""
     list: bool = False
@@ -78,14 +80,14 @@ def _run_missing(command: StudyCommand, study: Study, directory: Path) -> int:
     try:
         states = run_study(
             study, directory, parallel=command.parallel, seeds=command.seeds, only=command.only,
-            display=make_study_display(study.name),
+            retries=command.retries, display=make_study_display(study.name),
         )  # fmt: skip
     except (Interrupts.Stopped, KeyboardInterrupt):
         print(f"stopped; continue with: {_continuing(command, directory)}")
         raise
     failed = {name: state for name, state in states.items() if state.state == "failed"}
     for name, state in failed.items():
-        print(f"failed: {name} ({how_it_ended(state.exit_code or 0)}): {state.message}")
+        print(f"failed: {name} ({how_it_ended(state.exit_code)}): {state.message}")
     if failed:
         print(f"{len(failed)} of {len(runs)} runs failed; try them again with: {_continuing(command, directory)}")
         return 1
@@ -106,6 +108,7 @@ def _check(study: Study, runs: Sequence[PlannedRun]) -> None:
 def _continuing(command: StudyCommand, directory: Path) -> str:
     """The command that goes on where this one stopped."""
     words = ["byol-explore", "study", command.study, "--dir", str(directory), "--parallel", str(command.parallel)]
+    words += ["--retries", str(command.retries)] if command.retries else []
     words += ["--seeds", str(command.seeds)] if command.seeds is not None else []
     return shlex.join([*words, *(["--only", command.only] if command.only else [])])
 
@@ -114,6 +117,7 @@ def _print_shipped() -> None:
     table = Table(title="studies", title_justify="left")
     table.add_column("name")
     table.add_column("what it is")
-    for name, description in shipped_studies().items():
-        table.add_row(name, description)
+    table.add_column("needs")
+    for name, study in shipped_studies().items():
+        table.add_row(name, study.description, study.needs)
     Console().print(table)

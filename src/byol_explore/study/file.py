@@ -2,6 +2,7 @@
 
 name = "sweep"
 description = "Two methods and an ablation on two tasks."
+needs = "two CPU cores"             # for those who look for a study
 preset = "grid"
 tasks = ["rooms-4", "rooms-6"]      # a run each, or one run on all of them with: multitask = true
 seeds = 3                           # 0, 1, 2; or a list
@@ -26,12 +27,15 @@ from typing import Any
 
 from byol_explore.errors import UserError, unknown
 from byol_explore.registries import METHODS
+from byol_explore.report.logs import MOST_STEPS
 from byol_explore.settings.config import file_name, flatten
 from byol_explore.settings.presets import ABLATIONS
 from byol_explore.study.settings import check_settings
 
+MOST_BYTES = 1_000_000
+MOST_SEEDS = 1_000
 _KEYS = ("name", "description", "preset", "tasks", "multitask", "seeds", "steps", "methods", "ablations", "settings",
-         "variants")  # fmt: skip
+         "variants", "needs")  # fmt: skip
 _VARIANT_KEYS = ("name", "method", "ablation", "regime", "settings")
 _OWN_KEYS = {"preset": "preset", "env": "tasks", "seed": "seeds", "steps": "steps", "method": "methods or variants",
              "ablation": "ablations or variants", "regime": "variants"}  # fmt: skip
@@ -58,6 +62,7 @@ class Study:
     text: str = field(compare=False)
     name: str
     description: str = field(compare=False)
+    needs: str = field(compare=False)
     preset: str
     tasks: tuple[str, ...]
     multitask: bool
@@ -67,10 +72,13 @@ class Study:
     variants: tuple[Variant, ...]
 
 
-def shipped_studies() -> dict[str, str]:
-    """Names of the studies that come with the package, and what they are."""
-    found = sorted(path.name for path in _shipped().iterdir() if path.name.endswith(".toml"))
-    return {name.removesuffix(".toml"): read_study(name.removesuffix(".toml")).description for name in found}
+def shipped_studies() -> dict[str, Study]:
+    """The studies that come with the package, by name."""
+    return {name: read_study(name) for name in _shipped_names()}
+
+
+def _shipped_names() -> list[str]:
+    return sorted(entry.name.removesuffix(".toml") for entry in _shipped().iterdir() if entry.name.endswith(".toml"))
 
 
 def read_study(source: str | Path) -> Study:
@@ -79,23 +87,30 @@ def read_study(source: str | Path) -> Study:
     if _NAME.fullmatch(str(source)) and shipped.is_file():
         return parse_study(shipped.read_text(), f"study {str(source)!r}")
     path = Path(source)
-    if not path.is_file():
-        names = [entry.name.removesuffix(".toml") for entry in _shipped().iterdir() if entry.name.endswith(".toml")]
-        raise UserError(f"{unknown('study', source, sorted(names))}, or give the path of a TOML file")
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is no file: give the path of a TOML file, or the name of a study")
+    if not path.exists():
+        raise UserError(f"{unknown('study', source, _shipped_names())}, or give the path of a TOML file")
     try:
-        return parse_study(path.read_text(), str(path))
+        return parse_study(_text(path), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
+
+
+def _text(path: Path) -> str:
+    if path.stat().st_size > MOST_BYTES:
+        raise UserError(f"{path} has more than {MOST_BYTES:,} bytes: it is no study")
+    return path.read_text()
 
 
 def parse_study(text: str, source: str) -> Study:
     """A study from its text; a UserError that begins with the source for whatever is wrong in it."""
     try:
         return Study(source, text, **_contents(tomllib.loads(text)))
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{source} is not TOML: {error}") from None
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
+    except (ValueError, RecursionError) as error:  # a number or a depth without end among them
+        raise UserError(f"{source} is not TOML: {error}") from None
 
 
 def difference(old: Any, new: Any) -> str | None:
@@ -122,10 +137,11 @@ def _contents(data: dict[str, Any]) -> dict[str, Any]:
     if len(set(tasks)) < len(tasks):
         raise UserError(f"tasks names {_twice(tasks)!r} twice")
     steps = _take(data, "steps", int, 0)
-    if "steps" in data and steps < 1:
-        raise UserError(f"steps is {steps}: it must be positive")
+    if "steps" in data and not 1 <= steps < MOST_STEPS:
+        raise UserError(f"steps is {steps}: it must be positive, and below 2^63")
     return {
-        "name": name, "description": _take(data, "description", str, ""), "preset": _take(data, "preset", str, "grid"),
+        "name": name, "description": _take(data, "description", str, ""),
+        "needs": _take(data, "needs", str, ""), "preset": _take(data, "preset", str, "grid"),
         "tasks": tasks, "multitask": _take(data, "multitask", bool, False), "seeds": _seeds(data),
         "steps": steps or None, "settings": _settings(data), "variants": _variants(data),
     }  # fmt: skip
@@ -180,6 +196,8 @@ def _settings(table: dict[str, Any]) -> dict[str, Any]:
 def _seeds(data: dict[str, Any]) -> tuple[int, ...]:
     """As a list, or as many as said; three as in the paper unless said."""
     seeds = data.get("seeds", 3)
+    if type(seeds) is int and seeds > MOST_SEEDS:
+        raise UserError(f"seeds is {seeds}: a study has at most {MOST_SEEDS:,}")
     if type(seeds) is int and seeds > 0:
         return tuple(range(seeds))
     if isinstance(seeds, list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds):

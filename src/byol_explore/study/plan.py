@@ -12,7 +12,7 @@ from byol_explore.settings.config import Config, file_name
 from byol_explore.settings.presets import PRESETS, checked, make_config
 from byol_explore.settings.trust import is_outside, require_consent
 from byol_explore.settings.words import options
-from byol_explore.study.file import Study, Variant
+from byol_explore.study.file import MOST_SEEDS, Study, Variant
 from byol_explore.study.settings import apply_settings, joined_settings
 
 
@@ -46,8 +46,8 @@ def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list
     require_consent(_outside(study), study.source)
     if not PRESETS.knows(study.preset):
         raise UserError(f"{study.source}: {unknown('preset', study.preset, PRESETS.names())}")
-    if seeds is not None and seeds < 1:
-        raise UserError(f"--seeds is {seeds}: it must be positive")
+    if seeds is not None and not 1 <= seeds <= MOST_SEEDS:
+        raise UserError(f"--seeds is {seeds}: it must be positive, and at most {MOST_SEEDS:,}")
     tasks = [",".join(study.tasks)] if study.multitask else list(study.tasks)
     runs = [
         _planned(study, variant, task, seed)

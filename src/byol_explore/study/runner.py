@@ -30,15 +30,17 @@ def train_command(run: PlannedRun, study_dir: Path) -> list[str]:
 
 def run_study(
     study: Study, directory: Path | str, *, parallel: int = 1, seeds: int | None = None, only: str = "",
-    display: StudyDisplay | None = None, make_command: MakeCommand = train_command,
+    retries: int = 0, display: StudyDisplay | None = None, make_command: MakeCommand = train_command,
 ) -> dict[str, RunState]:  # fmt: skip
-    """Run what is missing; the state of every chosen run, some of which may have failed.
+    """Run what is missing; the state of every chosen run, some of which may have failed, `retries` times again too.
 
     After Ctrl-C and SIGTERM the runs save and stop first; then Interrupts.Stopped is raised.
     """
     directory, display = Path(directory), display or NullStudyDisplay()
     if parallel < 1:
         raise UserError(f"--parallel is {parallel}: it must be positive")
+    if retries < 0:
+        raise UserError(f"--retries is {retries}: it must not be negative")
     chosen = plan_runs(study, seeds=seeds, only=only)
     check_study_dir(directory, study)
     lock = DirectoryLock(directory, doing="running a study", option="--dir")
@@ -46,7 +48,7 @@ def run_study(
     try:
         if not (directory / "study.toml").exists():
             write_atomically(directory / "study.toml", study.text)
-        return _Runner(study, directory, chosen, parallel, display, make_command).go()
+        return _Runner(study, directory, chosen, parallel, retries, display, make_command).go()
     finally:
         lock.release()
         display.close()
@@ -75,8 +77,8 @@ class _Runner:
     """From what is missing to what is done."""
 
     def __init__(
-        self, study: Study, directory: Path, chosen: Sequence[PlannedRun], parallel: int, display: StudyDisplay,
-        make_command: MakeCommand,
+        self, study: Study, directory: Path, chosen: Sequence[PlannedRun], parallel: int, retries: int,
+        display: StudyDisplay, make_command: MakeCommand,
     ) -> None:  # fmt: skip
         self.study, self.directory, self.display, self.make_command = study, directory, display, make_command
         everything = {run.name: run for run in (*plan_runs(study), *chosen)}
@@ -87,9 +89,10 @@ class _Runner:
             if name not in self.chosen and name in self.states and self.states[name].state != "done":
                 self.states[name] = failure
         self.shares = core_shares(parallel, usable_cores())
+        self.retries = dict.fromkeys(self.chosen, retries)  # that are left
         self.places: dict[int, _Place] = {}
         self.written: Mapping[str, RunState] = {}
-        self.said_waiting = False
+        self.said_waiting = self.said_unwritten = False
         self.next_look = 0.0
 
     def go(self) -> dict[str, RunState]:
@@ -130,7 +133,11 @@ class _Runner:
 
     def _start(self, place: int, run: PlannedRun) -> None:
         state, title = self.states[run.name], shell_line(run.train_arguments(self.directory))
-        child = Child(self.make_command(run, self.directory), run.log(self.directory), title, self.shares[place])
+        try:
+            child = Child(self.make_command(run, self.directory), run.log(self.directory), title, self.shares[place])
+        except OSError as error:
+            self._fail(run, state._replace(exit_code=None), error.strerror or str(error))
+            return
         self.places[place] = _Place(run, child)
         self.states[run.name] = state._replace(state="running", exit_code=None, message=None)
         self.display.say(f"{run.name}: " + (f"continues after {state.steps:,} steps" if state.steps else "started"))
@@ -147,15 +154,25 @@ class _Runner:
                 continue
             del self.places[number]
             state = look(run, self.directory)._replace(exit_code=code)
+            self.states[run.name] = state
             if state.state == "done":
                 took = f"{state.steps:,} steps in {state.seconds:.0f} s"
                 self.display.say(f"{run.name}: done, {took}, {outcome(state)}")
             elif not stopping:
                 words = child.last_words() or ("ended before its last step" if code == 0 else "printed nothing")
-                state = state._replace(state="failed", message=words)
-                self.display.say(f"{run.name}: failed ({how_it_ended(code)}): {words}")
-            self.states[run.name] = state
+                self._fail(run, state, words)
             self.next_look = 0.0
+
+    def _fail(self, run: PlannedRun, state: RunState, words: str) -> None:
+        """Note that a run has failed; it waits behind all others as long as it may be tried again."""
+        said = f"{run.name}: failed ({how_it_ended(state.exit_code)}): {words}"
+        if self.retries[run.name] > 0:
+            self.retries[run.name] -= 1
+            self.waiting.append(run)
+            self.display.say(f"{said}; it will be tried again")
+        else:
+            self.states[run.name] = state._replace(state="failed", message=words)
+            self.display.say(said)
 
     def _kill_the_rest(self) -> None:
         """After an error, or when somebody is in a hurry: what was saved last is kept."""
@@ -174,15 +191,26 @@ class _Runner:
         chosen = [self.states[name] for name in self.chosen]
         eta = seconds_left(chosen, len(self.shares))
         if self.states != self.written:
-            write_state(self.directory / "study.json", self.study.name, self.states, eta)
-            self.written = dict(self.states)
+            self._write_state(eta)
         total = sum(state.total_steps for state in chosen)
         share = sum(state.share * state.total_steps for state in chosen) / total
         running = {run.name: self.states[run.name] for run, _ in self.places.values()}
         done = sum(state.state == "done" for state in chosen)
         self.display.update(StudyProgress(done, len(chosen), share, eta, running))
 
+    def _write_state(self, eta: float | None) -> None:
+        """The runs go on where it cannot be written; that is said once."""
+        try:
+            write_state(self.directory / "study.json", self.study.name, self.states, eta)
+            self.written = dict(self.states)
+        except OSError as error:
+            if not self.said_unwritten:
+                self.said_unwritten = True
+                self.display.say(f"study.json cannot be written: {error.strerror or error}")
 
-def how_it_ended(code: int) -> str:
-    """An exit code in words."""
+
+def how_it_ended(code: int | None) -> str:
+    """An exit code in words; None is that of what could not be started."""
+    if code is None:
+        return "not started"
     return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
