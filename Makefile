@@ -7,7 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: train test browser test-slow test-lean lint types benchmark benchmark-encoder clean
+.PHONY: train test browser test-slow test-lean lint types benchmark benchmark-encoder screenshot clean
 
 train: .venv/installed
 	$(BIN)/byol-explore train $(ARGS)
@@ -41,6 +41,10 @@ benchmark: .venv/installed
 benchmark-encoder: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python benchmarks/encoder.py $(ARGS)
+
+# The picture of the laptop study's page in the README, to be taken again when the page is made again.
+screenshot: .venv/installed browser
+	$(BIN)/python docs/screenshot.py docs/laptop/report/index.html docs/laptop.png $(ARGS)
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -84,14 +84,20 @@ class Browser:
         return {url for url in urls if not url.startswith("data:")}
 
 
-def start_browser(profile: Path) -> Browser:
-    """Skips where there is no browser, but fails where tests are the whole point."""
+def find_browser() -> tuple[str, str]:
+    """Chromium and its driver. Skips where there is no browser, but fails where tests are the whole point."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
         reason = "chromium and chromedriver are not installed: `make browser` tries to"
         if os.environ.get("CI") or os.environ.get("BYOL_EXPLORE_CI"):
             pytest.fail(reason)
         pytest.skip(reason)
+    return chromium, driver
+
+
+def start_browser(profile: Path) -> Browser:
+    """Skips where there is none."""
+    chromium, driver = find_browser()
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
