@@ -155,6 +155,7 @@ READ: dict[str, Damage] = {  # what is damaged does not count, the rest of the r
     "step is 1e300": line('{"steps": 1e300}'),
     "step is huge": line(f'{{"steps": {DIGITS}}}'),
     "step is negative": line('{"steps": -4}'),
+    "steps go back": line('{"steps": 400, "success_rate": 1.0}\n{"steps": 50, "success_rate": 0.5}'),
     "values are 1e999": line('{"steps": 400, "success_rate": 1e999, "elapsed": 1e999, "uncertainty": -1e999}'),
     "values are 1e308": line('{"steps": 400, "success_rate": 1e308, "return_mean": -1e308, "uncertainty": 1e308}'),
     "values are huge": line(f'{{"steps": 400, "success_rate": {DIGITS}, "prediction_error": [{DIGITS}]}}'),

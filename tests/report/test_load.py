@@ -138,6 +138,16 @@ def test_damaged_lines_and_configurations_do_not_matter_to_the_rest(tmp_path: Pa
     assert runs.unreadable[0].startswith(f"{tmp_path.name}/byol-explore-seed1: ")
 
 
+def test_lines_are_in_the_order_of_their_steps_and_the_last_of_each_counts(tmp_path: Path) -> None:
+    rows = [{"steps": step, "success_rate": rate, "prediction_error": [rate]}
+            for step, rate in ((200, 0.1), (100, 0.2), (300, 0.3), (100, 0.4))]  # fmt: skip
+    write_run(tmp_path, rows=rows)
+    run = load_runs([tmp_path]).runs[0]
+    assert run.steps.tolist() == [100, 200, 300]
+    assert run.log.scores["rooms-6"].tolist() == [40.0, 10.0, 30.0]
+    assert run.log.prediction_error.tolist() == [[0.4], [0.1], [0.3]]
+
+
 def test_only_files_that_changed_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = write_study(tmp_path)
     read: list[str] = []

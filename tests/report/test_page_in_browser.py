@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from byol_explore.report.build import build_report
 from byol_explore.report.model import Table
 from byol_explore.report.numbers import rounded
 from byol_explore.report.page import render_page
@@ -176,6 +177,30 @@ def test_paper_is_light_and_every_figure_has_its_legend(page: Browser) -> None:
     assert (is_dark(page), page.run(legends)) == (True, "none")
     page.prefer("dark", media="print")
     assert (is_dark(page), page.run(legends)) == (False, "flex")
+
+
+ODD = ("__proto__", "constructor", "'\"><img src=x onerror=alert(1)>", "<!--<script>", "${1}\\", "\u2028", "toString")
+
+
+def test_odd_names_and_numbers_are_shown_like_all_others(browser: Browser, tmp_path: Path) -> None:
+    """Steps that do not change by adding one among them: marks of an axis are counted up."""
+    for place, name in enumerate(ODD):
+        rows = [{"steps": 5e15, "success_rate": 0.5, "return_mean": 9e99, "uncertainty": 10.0 ** (30 * place - 90),
+                 "intrinsic_reward": (-1) ** place * 9e99, "prediction_error": [1e-99, 9e99]}]  # fmt: skip
+        write_run(tmp_path, f"{name}-seed0", rows, env="rooms-6", finished=False)
+    (tmp_path / "study.toml").write_text("name = '</script><script>alert(2)</script>'")
+    page = tmp_path / 'it\'s "a" page #1 100%.html'
+    page.write_text(render_page(build_report(tmp_path)))
+    browser.resize(1200)
+    browser.open(page.as_uri())
+    assert browser.complaints() == []
+    assert browser.requested() == {page.as_uri()}
+    names = [*ODD[:5], r"\u2028", ODD[6]]
+    assert sorted(chip.get_attribute("data-variant") or "" for chip in browser.all("#legend .chip")) == sorted(names)
+    assert browser.one("h1").text == "</script><script>alert(2)</script>"
+    assert len(browser.all("#block-intrinsic-reward [data-curve]")) == len(ODD)
+    browser.one('#legend [data-variant="__proto__"]').click()
+    assert len(browser.all("#block-intrinsic-reward [data-curve]")) == len(ODD) - 1
 
 
 class Watched:

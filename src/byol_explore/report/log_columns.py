@@ -27,20 +27,23 @@ class Log(NamedTuple):
 
 @lru_cache(maxsize=512)
 def read_log(path: Path, env: str, stamp: tuple[int, int]) -> Log:
-    """Line by line, so that only what is kept stays in memory.
+    """Line by line, so that only what is kept stays in memory; in the order of steps, the last line of each.
 
     A file that has not changed since (its stamp: time and size) is not read again.
     """
     tasks, kept = split_tasks(env), read_by_report()
+    steps: list[float] = []
     lines: list[list[float]] = []
     errors: list[list[float]] = []
     for row in rows_of(path):
+        steps.append(row["steps"])
         scores = [each for task in tasks for each in _task_numbers(row, task, several=len(tasks) > 1)]
         lines.append([*(number(row.get(name)) for name in kept), *scores])
         horizon = row.get("prediction_error")
         errors.append([number(value) for value in horizon[:MOST_HORIZONS]] if isinstance(horizon, list) else [])
+    order = _in_order(steps)
     width = len(kept) + 3 * len(tasks)
-    table = np.asarray(lines, np.float64).reshape(len(lines), width).T
+    table = np.asarray(lines, np.float64).reshape(len(lines), width)[order].T
     per_task = table[len(kept) :]
     longest = max(map(len, errors), default=0)
     by_horizon = np.asarray([row + [math.nan] * (longest - len(row)) for row in errors]).reshape(len(lines), longest)
@@ -49,8 +52,14 @@ def read_log(path: Path, env: str, stamp: tuple[int, int]) -> Log:
         scores=dict(zip(tasks, per_task[0::3], strict=True)),
         returns=dict(zip(tasks, per_task[1::3], strict=True)),
         best_evaluation=dict(zip(tasks, per_task[2::3], strict=True)),
-        prediction_error=by_horizon,
+        prediction_error=by_horizon[order],
     )
+
+
+def _in_order(steps: list[float]) -> np.ndarray:
+    """Places of lines by their steps, which go back where a log is damaged; of those with the same step the last."""
+    _, last = np.unique(np.asarray(steps, np.float64)[::-1], return_index=True)
+    return len(steps) - 1 - last
 
 
 def _task_numbers(row: dict[str, Any], task: str, *, several: bool) -> tuple[float, float, float]:

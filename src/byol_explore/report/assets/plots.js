@@ -35,8 +35,13 @@ function plotExtent(data, curves) {
   if (!xs.length) return null;
   let [left, right] = [lowest(xs), highest(xs)];
   let [bottom, top] = data.range || (data.logarithmic ? [lowest(ys) * 0.9, highest(ys) * 1.1] : padded(lowest(ys), highest(ys)));
-  if (left === right) [left, right] = [left - 1, right + 1];
+  if (left === right) [left, right] = [left - room(left), right + room(left)];
   return { left, right, bottom, top };
+}
+
+// Beside a single step, so that there is an axis.
+function room(step) {
+  return Math.max(1, Math.abs(step) * 1e-3);
 }
 
 function padded(low, high) {

@@ -104,8 +104,9 @@ function ticks(low, high, count) {
   const raw = (high - low) / Math.max(count, 1);
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((each) => each >= raw * 0.999);
-  const marks = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) marks.push(Number((i * step).toPrecision(12)));
+  const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
+  const marks = []; // counted from the first: numbers that are too large for it do not change by adding one
+  for (let i = 0; i <= Math.min(last - first, 50); i++) marks.push(Number(((first + i) * step).toPrecision(12)));
   return marks;
 }
 
