@@ -87,6 +87,21 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pyt
         load_runs(tmp_path / "runs" / "secret")
 
 
+def test_a_run_whose_files_may_not_be_known_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a folder that one may list but not enter."""
+    for name in ("rnd", "secret"):
+        write_run(tmp_path / "runs", f"{name}-seed0", method="rnd")
+    lstat = Path.lstat
+
+    def may_not(self: Path) -> os.stat_result:
+        if self.parent.name == "secret-seed0":
+            raise PermissionError(13, "Permission denied", str(self))
+        return lstat(self)
+
+    monkeypatch.setattr(Path, "lstat", may_not)
+    assert load_runs(tmp_path / "runs").unreadable == ["runs/secret-seed0: Permission denied"]
+
+
 @pytest.mark.parametrize("kind", [str, Path])
 def test_one_directory_is_one_directory(tmp_path: Path, kind: type) -> None:
     """And no list of the letters of its name, the first of which is the whole disk."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from byol_explore.errors import UserError
 from byol_explore.report.logs import PACKED, PLAIN
+from byol_explore.report.words import why
 
 MOST_FOLDERS = 20_000  # below one directory: more is a home or a disk, and no place of runs
 CONFIG = "config.json"
@@ -30,7 +31,7 @@ def folders(root: Path) -> Iterator[Folder]:
         except FileNotFoundError:  # gone in between
             continue
         except OSError as error:
-            yield Folder(path, False, error.strerror or str(error))
+            yield Folder(path, False, why(error))
             continue
         if (place := (status.st_dev, status.st_ino)) in seen:
             continue
@@ -47,8 +48,16 @@ def natural(text: str) -> list[tuple[int, int, str]]:
 
 
 def _is_run(path: Path) -> bool:
-    """Whether it has a configuration and a log, however damaged."""
-    return os.path.lexists(path / CONFIG) and any(os.path.lexists(path / name) for name in (PLAIN, PACKED))
+    """Whether it has a configuration and a log, however damaged; an OSError if that may not be known."""
+    return _is_there(path / CONFIG) and any(_is_there(path / name) for name in (PLAIN, PACKED))
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _folders_in(path: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from byol_explore.report.log_columns import Log, read_log
 from byol_explore.report.logs import PLAIN, log_of
 from byol_explore.report.own_files import DAMAGE, read_object
 from byol_explore.report.run_config import read_config, split_tasks
-from byol_explore.report.words import brief, listed, printable, shown_path
+from byol_explore.report.words import brief, listed, printable, shown_path, why
 from byol_explore.settings.presets import ABLATIONS
 
 _SEED = re.compile(r"-seed\d+$")
@@ -134,18 +134,18 @@ def _load_below(root: Path, found: dict[Path, Run], unreadable: list[str]) -> No
     below = list(folders(root))
     if not any(folder.is_run or folder.why_unreadable for folder in below):
         raise UserError(f"{root} holds no run: neither it nor anything below it has config.json and metrics.jsonl")
-    for path, is_run, why in below:
-        if why:
-            unreadable.append(_reason(path, root, why))
+    for path, is_run, unread in below:
+        if unread:
+            unreadable.append(_reason(path, root, unread))
         elif is_run and path.resolve() not in found:
             try:
                 found[path.resolve()] = _load_run(path, root)
             except DAMAGE as error:
-                unreadable.append(_reason(path, root, str(error) or type(error).__name__))
+                unreadable.append(_reason(path, root, why(error)))
 
 
-def _reason(path: Path, root: Path, why: str) -> str:
-    return f"{shown_path(path, root)}: {brief(why)}"
+def _reason(path: Path, root: Path, words: str) -> str:
+    return f"{shown_path(path, root)}: {brief(words)}"
 
 
 def _load_run(directory: Path, root: Path) -> Run:

@@ -19,7 +19,7 @@ from byol_explore.report.finding import CONFIG, folders
 from byol_explore.report.logs import PACKED, PLAIN
 from byol_explore.report.model import Report, Section, Text
 from byol_explore.report.page import render_page
-from byol_explore.report.words import brief, printable
+from byol_explore.report.words import brief, printable, why
 
 ADDRESS = "127.0.0.1"
 PATIENCE = 30.0  # seconds for a browser to ask, and to take its answer
@@ -60,7 +60,7 @@ class LiveReport:
         try:
             stamp = stamp_of(self.directories)
         except (UserError, OSError) as error:
-            self._complain(str(error))
+            self._complain(why(error))
             return
         if stamp == self._stamp:
             return
@@ -74,7 +74,7 @@ class LiveReport:
             version = hashlib.sha1(repr(stamp).encode()).hexdigest()
             page = render_page(self.build(begun), version=version).encode()
         except Exception as error:  # half-written files may raise anything
-            self._complain(str(error) or type(error).__name__)
+            self._complain(why(error))
         else:
             self.edition = Edition(page, version, _clock(), f"waiting for {missing}" if missing else "")
 

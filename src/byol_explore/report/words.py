@@ -46,6 +46,11 @@ def brief(text: object, most: int = 200) -> str:
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
+def why(error: BaseException) -> str:
+    """What went wrong, in words: without the number of an error of the system, and without its path."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
 def slug(*parts: str) -> str:
     """A name for files and links."""
     return "-".join(re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-") for part in parts if part)

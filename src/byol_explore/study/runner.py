@@ -9,6 +9,7 @@ from typing import NamedTuple
 from byol_explore.errors import UserError
 from byol_explore.files import write_atomically
 from byol_explore.interrupts import Interrupts
+from byol_explore.report.words import why
 from byol_explore.run.locking import DirectoryLock, is_held
 from byol_explore.study.display import NullStudyDisplay, StudyDisplay, StudyProgress, outcome
 from byol_explore.study.eta import seconds_left
@@ -136,7 +137,7 @@ class _Runner:
         try:
             child = Child(self.make_command(run, self.directory), run.log(self.directory), title, self.shares[place])
         except OSError as error:
-            self._fail(run, state._replace(exit_code=None), error.strerror or str(error))
+            self._fail(run, state._replace(exit_code=None), why(error))
             return
         self.places[place] = _Place(run, child)
         self.states[run.name] = state._replace(state="running", exit_code=None, message=None)
@@ -206,7 +207,7 @@ class _Runner:
         except OSError as error:
             if not self.said_unwritten:
                 self.said_unwritten = True
-                self.display.say(f"study.json cannot be written: {error.strerror or error}")
+                self.display.say(f"study.json cannot be written: {why(error)}")
 
 
 def how_it_ended(code: int | None) -> str:
