@@ -1,9 +1,11 @@
 """A report that keeps up with its runs."""
 
+import contextlib
 import json
 import os
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -173,6 +175,34 @@ def test_who_says_nothing_more_is_not_waited_for(served: Server, monkeypatch: py
         silent.sendall(said)
         assert silent.recv(1) == b"", "it hangs up"
     assert ask(served, "/version")
+
+
+def test_a_slow_line_gets_the_whole_page_and_who_takes_nothing_is_left(
+    served: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time is for a piece of the page, not for all of it."""
+    monkeypatch.setattr(serve._Handler, "timeout", 1.0)
+    page = os.urandom(4_000_000)
+    served.live.edition = served.live.edition._replace(page=page)
+    request = f"GET / HTTP/1.0\r\nHost: {ADDRESS}\r\n\r\n".encode()
+    with socket.socket() as slow, socket.socket() as deaf:
+        for client in (slow, deaf):
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+            client.settimeout(10)
+            client.connect((ADDRESS, served.server_port))
+            client.sendall(request)
+        received, begin = b"", time.monotonic()
+        while piece := slow.recv(100_000):
+            received += piece
+            if time.monotonic() < begin + 1.5:
+                time.sleep(0.05)
+        assert received.endswith(page[-1000:])
+        assert time.monotonic() > begin + 1.5, "longer than a piece may take"
+        taken = b""
+        with contextlib.suppress(ConnectionResetError):
+            while piece := deaf.recv(1_000_000):
+                taken += piece
+        assert len(taken) < len(page)
 
 
 def test_browsers_are_waited_for_so_long() -> None:

@@ -22,7 +22,8 @@ from byol_explore.report.page import render_page
 from byol_explore.report.words import brief, printable, why
 
 ADDRESS = "127.0.0.1"
-PATIENCE = 30.0  # seconds for a browser to ask, and to take its answer
+PATIENCE = 30.0  # seconds in which a browser has to say something more, or to take more of its answer
+_PIECE = 65_536  # bytes of an answer that have so much time: behind a slow line a page takes minutes
 _REST = 4  # times as long as a page takes to make, nothing is made: the runs need the processor
 _WATCHED = {CONFIG, PLAIN, PACKED, "summary.json", "maps.json", "coverage.json", "study.toml"}
 
@@ -173,7 +174,8 @@ class _Handler(BaseHTTPRequestHandler):
         ):
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content)
+        for begin in range(0, len(content), _PIECE):
+            self.wfile.write(content[begin : begin + _PIECE])
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are not worth a line."""
