@@ -94,7 +94,7 @@ def test_a_dry_run_prints_commands_and_does_nothing(call: Call) -> None:
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("", ["name a study: atari-hard10, ", "laptop"]),
+        ("", ["name a study: algorithms, ", "laptop"]),
         ("desktop", ["unknown study 'desktop'", "laptop", "path of a TOML file"]),
         ("hard-eight", ["study 'hard-eight'", "'hard-eight:drawbridge' does not exist in this version yet"]),
         ("small.toml --parallel 0", ["--parallel is 0"]),

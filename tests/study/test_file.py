@@ -105,7 +105,7 @@ def test_a_study_is_found_by_path_or_by_name(tmp_path: Path) -> None:
     path.write_text(HEAD)
     assert read_study(path) == read_study(str(path)) == parse_study(HEAD, "")
     assert isinstance(read_study("laptop"), Study)
-    with pytest.raises(UserError, match=r"unknown study 'desktop'; choose from: atari-hard10, .*, or give the path"):
+    with pytest.raises(UserError, match=r"unknown study 'desktop'; choose from: algorithms, .*, or give the path"):
         read_study("desktop")
 
 
