@@ -13,6 +13,18 @@ class DivergenceError(Exception):
     exit_code = 3
 
 
+class EnvironmentFailure(UserError):
+    """An environment outside jit failed or did not answer; the message names it and what it was asked for."""
+
+    exit_code = 4
+
+
+def one_line(text: object, length: int = 240) -> str:
+    """Something printed without line breaks, and cut where it is long."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= length else line[: length - 3] + "..."
+
+
 def unknown(what: str, value: object, accepted: list[str]) -> UserError:
     """The error for a name that is not in a list."""
     return UserError(f"unknown {what} {str(value)!r}; choose from: {', '.join(accepted)}")

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from byol_explore.envs.adapters import atari
+from byol_explore.envs.adapters import atari, processes
 from byol_explore.envs.adapters.atari import Atari, AtariBatch
 from byol_explore.envs.adapters.atari_settings import AtariSettings
+from byol_explore.envs.guarding import guarded
 from byol_explore.envs.host_tasks import TaskBatch
+from byol_explore.errors import EnvironmentFailure
 from byol_explore.types import Action
 
 PATIENCE = 30.0  # seconds, far more than anything here takes
@@ -165,7 +167,32 @@ def test_no_worker_is_left_when_another_task_cannot_be_started(started: Started)
     assert started.all_ended()
 
 
-def test_workers_end_with_their_parent() -> None:
+def test_a_stopped_worker_is_noticed_and_ended(started: Started) -> None:
+    """It answers nothing, not even SIGTERM."""
+
+    def work(envs: list[Any]) -> None:
+        batch = envs[0].batch(2, 0)
+        batch.reset()
+        os.kill(started[1].pid, signal.SIGSTOP)
+        act(batch)
+
+    with pytest.raises(EnvironmentFailure, match=r"'atari:freeway' hangs: step 1 has taken more than 3 s"):
+        in_time(lambda: guarded([Atari("freeway", AtariSettings(noops=0), workers=2)], 3.0, work))
+    assert started.all_ended()
+    assert started[1].poll() == -signal.SIGKILL
+
+
+def test_a_stopped_worker_does_not_keep_a_batch_from_closing(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "OWN_END", 1.0)
+    batch = open_batch()
+    in_time(batch.reset)
+    os.kill(started[0].pid, signal.SIGSTOP)
+    in_time(batch.close)
+    assert [worker.poll() for worker in started] == [-signal.SIGKILL, 0]
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_workers_end_with_their_parent(is_stopped: bool) -> None:
     """However it ends. They have its stderr, which is at its end only when all of them have closed it."""
     script = (
         "import time\n"
@@ -180,7 +207,7 @@ def test_workers_end_with_their_parent() -> None:
     workers = [int(pid) for pid in in_time(parent.stdout.readline).split()]
     assert len(workers) == 2
     for pid in workers:
-        os.kill(pid, 0)  # it is there
+        os.kill(pid, signal.SIGSTOP if is_stopped else 0)  # it is there
     try:
         parent.kill()
         parent.communicate(timeout=PATIENCE)

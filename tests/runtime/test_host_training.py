@@ -21,6 +21,7 @@ import pytest
 
 from builders import leaves_with_names
 from byol_explore.envs.registry import register_env
+from byol_explore.errors import EnvironmentFailure
 from byol_explore.interrupts import Interrupts
 from byol_explore.playing.episodes import evaluate
 from byol_explore.report.logs import read_metrics
@@ -246,14 +247,43 @@ def test_ctrl_c_saves_and_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("event", "count"), [("batch", 1), ("reset", 0), ("step", 2 * ROUNDS * STEPS + 1)])
 def test_what_stops_an_actor_stops_the_run_and_it_can_continue(tmp_path: Path, event: str, count: int) -> None:
-    """With that very exception; all environments are closed (`playing` looks), and the last checkpoint is good."""
-    error, done = RuntimeError("the emulator fell over"), count // (ROUNDS * STEPS)
+    """A line names it, a file has its traceback, all is closed (`playing` looks), and what was learned is saved."""
+    done, directory = count // (ROUNDS * STEPS), tmp_path / "run"
     config = config_for(4, {"evaluate_every": 0}, actors=2)
-    with pytest.raises(RuntimeError, match="fell over") as raised:
-        run(config, tmp_path / "run", Scripted(crash(event, count, error)))
-    assert raised.value is error
-    assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [DISPATCH * n for n in range(1, done + 1)]
-    assert run(config, tmp_path / "run", Scripted(), resume=True)["steps"] == 4 * DISPATCH
+    with pytest.raises(EnvironmentFailure) as raised:
+        run(config, directory, Scripted(crash(event, count, RuntimeError("the emulator fell over"))))
+    asked = f"step {count + 1}" if event == "step" else {"batch": "its start", "reset": "its reset"}[event]
+    kept = f"what was learned until step {done * DISPATCH} is saved: continue with --resume"
+    assert str(raised.value) == (
+        f"environment 'scripted' failed in {asked}: RuntimeError: the emulator fell over; "
+        f"{kept if done else 'nothing had been learned yet'}; the traceback is in {directory / 'failure.txt'}"
+    )
+    assert "in hook\n    raise error\nRuntimeError: the emulator fell over" in (directory / "failure.txt").read_text()
+    assert Checkpoints(directory / "checkpoints").steps() == [DISPATCH * n for n in range(1, done + 1)]
+    assert run(config, directory, Scripted(), resume=True)["steps"] == 4 * DISPATCH
+    assert not (directory / "failure.txt").exists()
+
+
+def test_a_hang_saves_what_was_learned_also_in_the_middle_of_a_dispatch(tmp_path: Path) -> None:
+    """Nothing was saved before it: checkpoints are rare here."""
+    rare, release = {"checkpoint_every": 10**6, "evaluate_every": 0}, threading.Event()
+    hangs_at = (ROUNDS + 1) * STEPS + 1  # in the second rollout of the second dispatch
+
+    def hook(event: str, count: int) -> None:
+        if (event, count) == ("step", hangs_at):
+            release.wait()
+
+    config = config_for(4, rare, deterministic=True, step_timeout=0.3)
+    step = DISPATCH // ROUNDS * (ROUNDS + 1)
+    with using(QuickSebulba), mock.patch.object(loop, "draw_curves"):
+        register_env("scripted", lambda: Scripted(hook))
+        with pytest.raises(EnvironmentFailure, match=rf"hangs: step {hangs_at + 1} .* until step {step} is saved"):
+            train(config, tmp_path / "run", quiet=True)
+    release.set()
+    assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [step]
+    assert int(saved(tmp_path / "run", config).state.learner.step) == (ROUNDS + 1) * UPDATES
+    assert run(config, tmp_path / "run", Scripted(), resume=True)["steps"] >= 4 * DISPATCH
+    assert read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]["learner_steps"] == 4 * ROUNDS * UPDATES + UPDATES
 
 
 def test_a_run_is_evaluated_by_the_same_command(root: Path, tmp_path: Path) -> None:

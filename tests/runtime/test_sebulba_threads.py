@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from byol_explore.errors import EnvironmentFailure
 from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.sebulba import Sebulba, SebulbaState
 from host_worlds import (
@@ -162,14 +163,16 @@ def keep_dispatching(runtime: Sebulba) -> None:
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize(("event", "count"), [("reset", 0), ("step", 0), ("step", 2 * STEPS + 1)])
 def test_what_stops_an_environment_stops_the_run(event: str, count: int, deterministic: bool) -> None:
-    """With that very exception; rollouts from before it are learned from."""
-    error = RuntimeError("the emulator fell over")
+    """With a line that names it, and that very exception as its cause; rollouts from before it are learned from."""
+    error = RuntimeError("the emulator\nfell over")
     world = Scripted(crash(event, count, error))
     runtime = start(world, actors=2, deterministic=deterministic)
     batches = spy(runtime)
-    with pytest.raises(RuntimeError) as raised:
+    with pytest.raises(EnvironmentFailure) as raised:
         keep_dispatching(runtime)
-    assert raised.value is error
+    asked = f"step {count + 1}" if event == "step" else "its reset"
+    assert str(raised.value) == f"environment 'scripted' failed in {asked}: RuntimeError: the emulator fell over"
+    assert raised.value.__cause__ is error
     assert len(batches) == count // STEPS * UPDATES
     runtime.close()
     assert (len(world.batches), world.still_open) == (2, 0)
@@ -186,9 +189,9 @@ def test_one_actor_of_two_that_fails_is_enough() -> None:
 
     world = Scripted(hook)
     runtime = start(world, actors=2)
-    with pytest.raises(ValueError, match="only one") as raised:
+    with pytest.raises(EnvironmentFailure, match="only one") as raised:
         keep_dispatching(runtime)
-    assert raised.value is error
+    assert raised.value.__cause__ is error
     runtime.close()
     assert world.still_open == 0
 
@@ -199,9 +202,9 @@ def test_when_an_actor_cannot_start_the_others_end(failing: int, deterministic: 
     error = OSError("no memory")
     world = Scripted(crash("batch", failing, error))
     runtime = start(world, actors=2, deterministic=deterministic)
-    with pytest.raises(OSError, match="no memory") as raised:
+    with pytest.raises(EnvironmentFailure, match="'scripted' failed in its start: OSError: no memory") as raised:
         runtime.dispatch(runtime.init(0))
-    assert raised.value is error
+    assert raised.value.__cause__ is error
     runtime.close()
     assert (len(world.batches), world.still_open) == (failing, 0)
 
@@ -233,11 +236,12 @@ def test_closing_what_never_started_is_harmless() -> None:
     assert world.batches == []
 
 
-def test_lock_step_has_no_threads_and_closes_its_environments() -> None:
+def test_lock_step_acts_only_when_it_is_asked_and_closes_its_environments() -> None:
     world = Scripted()
     runtime = start(world, actors=2, deterministic=True)
     state, output = runtime.dispatch(runtime.init(0))
-    assert actors_alive() == 0
+    time.sleep(PAUSE)
+    assert [batch.count for batch in world.batches] == [STEPS, STEPS]
     assert output.metrics["actor_wait"] == 0
     runtime.dispatch(state)
     runtime.close()

@@ -8,6 +8,8 @@ from byol_explore.files import write_atomically
 from byol_explore.settings.config import Config, file_name, flatten, from_dict, to_dict
 from byol_explore.settings.trust import outside_code, require_consent
 
+MAY_CHANGE = ("steps", "stop_at_success", "runtime.step_timeout")  # when a run continues, and all that is logged
+
 
 def default_run_dir(config: Config) -> Path:
     """runs/<environment>/<method>[-<ablation>][-<algorithm>][-<regime>]-seed<seed>."""
@@ -58,9 +60,9 @@ def check_resumable(old: Config, new: Config) -> None:
     if different:
         changes = ", ".join(f"{name} was {before[name]!r}, now {now.get(name)!r}" for name in different[:3])
         raise UserError(
-            f"cannot resume with another configuration: {changes}; only steps, stop_at_success and log.* may change"
+            f"cannot resume with another configuration: {changes}; only {', '.join(MAY_CHANGE)} and log.* may change"
         )
 
 
 def _may_change(name: str) -> bool:
-    return name in ("steps", "stop_at_success") or name.startswith("log.")
+    return name in MAY_CHANGE or name.startswith("log.")

@@ -6,12 +6,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from byol_explore.envs.host import AnyEnvironment
-from byol_explore.evaluation.play import Interrupted, play
+from byol_explore.envs.guarding import guarded
+from byol_explore.envs.host import AnyEnvironment, HostEnvironment
+from byol_explore.evaluation.play import Interrupted, Results, play
 from byol_explore.evaluation.scores import human_normalized
 from byol_explore.networks.assembly import Actor
 from byol_explore.run.trackers import Progress, Tracker
 from byol_explore.settings.config import Config
+from byol_explore.types import Array
 
 
 class Evaluations(Tracker):
@@ -21,7 +23,7 @@ class Evaluations(Tracker):
 
     def __init__(self, config: Config, envs: Sequence[AnyEnvironment]) -> None:
         self.envs, self.episodes, self._seed = envs, config.log.evaluate_episodes, config.seed
-        self._every = config.log.evaluate_every
+        self._every, self._step_timeout = config.log.evaluate_every, config.runtime.step_timeout
         self.last: dict[str, float] = {}  # mean return by task
         self.best: dict[str, float] = {}
 
@@ -47,9 +49,19 @@ class Evaluations(Tracker):
         scores = {}
         for index, env in enumerate(self.envs):
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self._seed + 1), index), steps % 2**31)
-            results = play(actor, env, self.episodes, key, should_stop=should_stop)
+            results = self._play_one(actor, env, key, should_stop)
             scores[env.spec.name] = float(np.mean(results.episode_return))
         return scores
+
+    def _play_one(self, actor: Actor, env: AnyEnvironment, key: Array, should_stop: Callable[[], bool]) -> Results:
+        """One task; an environment outside jit is under guard."""
+
+        def playing(env: AnyEnvironment) -> Results:
+            return play(actor, env, self.episodes, key, should_stop=should_stop)
+
+        if not isinstance(env, HostEnvironment):
+            return playing(env)
+        return guarded([env], self._step_timeout, lambda envs: playing(envs[0]))
 
     def summary(self) -> dict[str, Any]:
         """For a line of metrics: means over tasks, and each task where there are several."""

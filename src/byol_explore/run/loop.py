@@ -1,5 +1,6 @@
 """The loop of a run: dispatch, tell all trackers, log, save."""
 
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
-from byol_explore.errors import DivergenceError
+from byol_explore.errors import DivergenceError, EnvironmentFailure
 from byol_explore.files import write_atomically
 from byol_explore.interrupts import Interrupts
 from byol_explore.networks.choosing import encoder_names
@@ -56,6 +57,7 @@ class TrainingLoop:
         self.interrupts = Interrupts()
         self.progress = Progress(config, display.say, lambda: self.interrupts.received is not None)
         self.steps = 0
+        self.saved = 0  # step of the newest checkpoint
         self.logged = 0  # step of the last line of metrics.jsonl that was due
         self.pending: list[dict[str, np.ndarray]] = []  # metrics of the dispatches since then
         self.seconds_before = 0.0  # of earlier sessions of this run
@@ -81,27 +83,32 @@ class TrainingLoop:
     @property
     def learner_steps(self) -> int:
         learner, runtime = self.runtime.learner, self.config.runtime
-        return self.steps // self.config.steps_per_rollout * learner.updates * (runtime.num_envs // learner.envs)
+        return self.steps * learner.updates * (runtime.num_envs // learner.envs) // self.config.steps_per_rollout
 
     def go(self) -> Summary:
         """Dispatch until the steps are done, somebody interrupts or a callback has seen enough."""
-        log, progress = self.config.log, self.progress
         self._greet()
-        with self.interrupts as interrupts:
-            stopping = self._is_done()
-            while not stopping:
-                self.pending.append(self._dispatch())
-                self.display.advance(self.steps, self._row(self.pending[-1:]))
-                stopping = self._is_done() or interrupts.received is not None or progress.wants_stop
-                due = progress.crossed(log.log_every)
-                if due or stopping:
-                    self._log()
-                if due:
-                    self.logged, self.pending = self.steps, []
-                if stopping or progress.crossed(log.checkpoint_every):
-                    self._save()
-            signal = interrupts.received
-        return self._finish(signal)
+        with self.interrupts, contextlib.closing(self.runtime):
+            try:
+                self._dispatch_all()
+            except EnvironmentFailure as failure:
+                raise self._failed(failure) from failure
+        return self._finish(self.interrupts.received)
+
+    def _dispatch_all(self) -> None:
+        log, progress = self.config.log, self.progress
+        stopping = self._is_done()
+        while not stopping:
+            self._dispatch()
+            self.display.advance(self.steps, self._row(self.pending[-1:]))
+            stopping = self._is_done() or self.interrupts.received is not None or progress.wants_stop
+            due = progress.crossed(log.log_every)
+            if due or stopping:
+                self._log()
+            if due:
+                self.logged, self.pending = self.steps, []
+            if stopping or progress.crossed(log.checkpoint_every):
+                self._save()
 
     def _greet(self) -> None:
         config = self.config
@@ -121,14 +128,17 @@ class TrainingLoop:
             return True
         return self.steps >= self.config.total_steps
 
-    def _dispatch(self) -> dict[str, np.ndarray]:
+    def _dispatch(self) -> None:
         """One call of the compiled program, and all that want to know of it; metrics are means over its updates."""
         began = time.monotonic()
         self.state, output = self.runtime.dispatch(self.state)
         if self.steps == self.start_steps:
             self.compiled = time.monotonic()
             self.compile_seconds = self.compiled - began
+        for remark in output.remarks:
+            self.display.say(remark)
         self._check_finite(output)
+        self.pending.append({name: np.mean(values, axis=0) for name, values in output.metrics.items()})
         self.progress.before, at = self.steps, self.steps
         for steps in output.steps:
             for tracker in self.trackers:
@@ -140,7 +150,6 @@ class TrainingLoop:
         for tracker in self.trackers:
             tracker.after(self.progress)
         self.other_seconds += time.monotonic() - began
-        return {name: np.mean(values, axis=0) for name, values in output.metrics.items()}
 
     def _check_finite(self, output: DispatchOutput) -> None:
         bad_updates = np.flatnonzero(~np.all(output.finite, axis=1))
@@ -159,6 +168,15 @@ class TrainingLoop:
             f"training diverged at learner step {learner_step:,}: the {quantity} became NaN or infinite first; "
             f"{last} in {self.directory}"
         )
+
+    def _failed(self, failure: EnvironmentFailure) -> EnvironmentFailure:
+        """The end of a run whose environments failed: the learner is well, and what it has learned is saved."""
+        if self.steps != self.saved:
+            self._save()
+        for writer in self.writers:
+            writer.close()
+        kept = f"what was learned until step {self.steps:,} is saved: continue with --resume"
+        return EnvironmentFailure(f"{failure}; {kept if self.steps else 'nothing had been learned yet'}")
 
     def _row(self, pending: list[dict[str, np.ndarray]]) -> dict[str, Any]:
         """A line of metrics.jsonl: what trackers say, losses, speed."""
@@ -204,6 +222,7 @@ class TrainingLoop:
             "pending": [{name: value.tolist() for name, value in metrics.items()} for metrics in self.pending],
         }
         self.checkpoints.save(self.steps, self.state, meta, self.window.score())
+        self.saved = self.steps
         for tracker in self.trackers:
             tracker.write(self.directory)
 
@@ -215,7 +234,7 @@ class TrainingLoop:
         for name in restored.damaged:
             self.display.say(f"skipped a damaged checkpoint: {name}")
         self.state, meta = restored.state, restored.meta
-        self.steps = self.progress.steps = meta["step"]
+        self.steps = self.progress.steps = self.saved = meta["step"]
         self.seconds_before, self.solved_at, self.logged = meta["seconds"], meta["solved_at"], meta["logged"]
         for tracker in self.trackers:
             if tracker.name in meta["trackers"]:

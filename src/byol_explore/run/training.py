@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from byol_explore.errors import EnvironmentFailure
 from byol_explore.run.console import make_display
 from byol_explore.run.directory import check_run_dir, default_run_dir
+from byol_explore.run.failures import FAILURE, with_traceback
 from byol_explore.run.locking import DirectoryLock
 from byol_explore.run.loop import Summary, TrainingLoop
 from byol_explore.run.metrics import check_extras
@@ -23,8 +25,9 @@ def train(
 
     With `resume` a run continues from its newest whole checkpoint, bit for bit as if it had never stopped;
     environments outside jit start new episodes.
-    Ctrl-C and SIGTERM save a checkpoint first. Callbacks are trackers (`trackers.py`): they hear of every rollout and
-    dispatch, may add to the log and to checkpoints, and may end the run.
+    Ctrl-C, SIGTERM, the end of a terminal and an environment that fails save a checkpoint first. Callbacks are
+    trackers (`trackers.py`): they hear of every rollout and dispatch, may add to the log and to checkpoints, and may
+    end the run.
     """
     config = resolve_devices(checked(config))
     envs = training_envs(config)
@@ -36,7 +39,10 @@ def train(
     runtime, lock = make_runtime(config, envs), DirectoryLock(directory)
     try:
         loop = TrainingLoop(config, envs, runtime, directory, display, lock, resume=resume, callbacks=callbacks)
+        (directory / FAILURE).unlink(missing_ok=True)
         return loop.go()
+    except EnvironmentFailure as failure:
+        raise with_traceback(failure, directory) from failure
     finally:
         runtime.close()
         lock.release()

@@ -41,6 +41,7 @@ class DispatchOutput(NamedTuple):
     metrics: dict[str, np.ndarray]  # [updates, ...]
     finite: np.ndarray  # [updates, quantities]
     steps: list[Steps]  # of its rollouts
+    remarks: tuple[str, ...] = ()  # about what environments outside jit answered, for somebody to hear
 
 
 class Runtime(Protocol):

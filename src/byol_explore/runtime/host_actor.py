@@ -25,6 +25,7 @@ class Rollout(NamedTuple):
     pulled_at: int  # learner step at which the parameters were pulled that acted
     env_seconds: float  # spent on stepping environments
     act_seconds: float  # on choosing actions
+    remarks: tuple[str, ...] = ()  # about what the environments answered
 
 
 class HostActor:

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
+from byol_explore.envs.guarding import guarded
 from byol_explore.envs.host import HostEnvironment
+from byol_explore.errors import EnvironmentFailure
 from byol_explore.learner import Batch, Learner, LearnerState, UpdateOutput
 from byol_explore.runtime.base import AXIS, SHARED_OUT, WHOLE, DispatchOutput, Steps, share, stack, strongly_typed
 from byol_explore.runtime.first_look import look_outside
@@ -49,6 +51,7 @@ class Sebulba:
         self._cut = jax.jit(partial(cut, self.learner))
         self._step: int | None = None  # of the learner; None before the source has started
         self._version = 0  # refreshes of the policy that acts
+        self._failure: EnvironmentFailure | None = None  # that ended the last dispatch
 
     def init(self, seed: int, *, restored: bool = False) -> SebulbaState:
         learner = self.init_learner(seed, restored=restored)
@@ -56,7 +59,8 @@ class Sebulba:
 
     def init_learner(self, seed: int, *, restored: bool = False) -> LearnerState:
         look = self.config.network.center and not restored
-        observation = look_outside(self.envs, seed) if look else None
+        limit = self.config.runtime.step_timeout
+        observation = guarded(self.envs, limit, lambda envs: look_outside(envs, seed)) if look else None
         return jax.tree.map(strongly_typed, self._init(jax.random.key(seed), observation))
 
     def dispatch(self, state: SebulbaState) -> tuple[SebulbaState, DispatchOutput]:
@@ -68,22 +72,40 @@ class Sebulba:
         began, waited = time.perf_counter(), self.source.waited
         learner, wait = state.learner, 0.0
         rollouts, updates, rewards = [], [], []
-        for _ in range(self.config.runtime.rollouts_per_dispatch * self.source.actors):
-            asked = time.perf_counter()
-            rollout = self.source.next()
-            wait += time.perf_counter() - asked
+        for rollout, seconds in self._rollouts():
+            wait += seconds
             learner, outputs, reward = self._learn(learner, rollout)
             rollouts.append(rollout._replace(trajectory=rollout.trajectory.task[1:]))
             updates.extend(outputs)
             rewards.append(reward)
-        rounds = state.rounds + self.config.runtime.rollouts_per_dispatch
+        rounds = state.rounds + -(-len(rollouts) // self.source.actors)
         (metrics, finite), rewards = stack(jax.device_get(updates)), jax.device_get(rewards)
         load = self._load(rollouts, time.perf_counter() - began, wait, self.source.waited - waited)
         steps = [
             Steps(rollout.envs, rollout.trajectory, rollout.episodes, rollout.places, np.concatenate(reward, axis=1))
             for rollout, reward in zip(rollouts, rewards, strict=True)
         ]
-        return SebulbaState(learner, rounds), DispatchOutput(metrics | load, finite, steps)
+        remarks = tuple(remark for rollout in rollouts for remark in rollout.remarks)
+        return SebulbaState(learner, rounds), DispatchOutput(metrics | load, finite, steps, remarks)
+
+    def _rollouts(self) -> Iterator[tuple[Rollout, float]]:
+        """Those of a dispatch, with the seconds that each was waited for.
+
+        When an environment fails, what has been learned before is not lost: the dispatch is a short one, and the next
+        one raises.
+        """
+        for number in range(self.config.runtime.rollouts_per_dispatch * self.source.actors):
+            asked = time.perf_counter()
+            try:
+                if self._failure is not None:
+                    raise self._failure
+                rollout = self.source.next()
+            except EnvironmentFailure as failure:
+                self._failure = failure
+                if number == 0:
+                    raise
+                return
+            yield rollout, time.perf_counter() - asked
 
     def _load(self, rollouts: list[Rollout], seconds: float, learner: float, actors: float) -> dict[str, np.ndarray]:
         """Where the time went, as shares: the side that waits little is the bottleneck."""
@@ -132,8 +154,8 @@ class Sebulba:
 
     def close(self) -> None:
         """Stop all actors and end their environments."""
+        self._step = self._failure = None
         self.source.close()
-        self._step = None
 
 
 def split(trajectory: Trajectory, size: int) -> list[Trajectory]:

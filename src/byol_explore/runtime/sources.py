@@ -1,26 +1,30 @@
-"""Where sequences come from and where parameters go: actors beside the learner, in threads or in lock step.
+"""Where sequences come from and where parameters go: actors in threads beside the learner, free or in lock step.
 
 The learner knows only `Source`. Rollouts may come in any order and from any number of actors; each says which
 environments it is of.
 """
 
+import contextlib
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from byol_explore.envs.guarding import LOOK, Guard, Stop
 from byol_explore.envs.host import HostEnvironment
+from byol_explore.errors import EnvironmentFailure
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.host_actor import HostActor, Rollout
 from byol_explore.settings.config import Config
 from byol_explore.types import Device
 
-_PATIENCE = 0.2  # seconds between looks at whether the other side still lives
+_FAREWELL = 0.5  # seconds in which an actor ends whose processes have been ended
 
 
 class Source(Protocol):
@@ -77,69 +81,121 @@ class Parameters:
 
 
 class ActorThread(threading.Thread):
-    """Acts until it is told to stop; waits while the learner has enough to do."""
+    """Makes its actor and acts until it is told to stop; waits while the learner has enough to do.
 
-    def __init__(self, actor: HostActor, parameters: Parameters, device: Device, capacity: int) -> None:
+    In lock step it acts only when it is asked, so runs are repeatable. It has a thread then too: the learner, which
+    waits for it, must not hang when an environment does.
+    """
+
+    def __init__(
+        self, make: Callable[[Guard], HostActor], guard: Guard, parameters: Parameters, device: Device, capacity: int,
+        *, in_lock_step: bool,
+    ) -> None:  # fmt: skip
         super().__init__(daemon=True, name="actor")
-        self.actor, self.device = actor, device
-        self.failure: BaseException | None = None
+        self.device, self.guard = device, guard
+        self.failure: BaseException | None = None  # what stopped it
+        self._at_the_end: BaseException | None = None  # what kept its environments from being closed
         self.waited = 0.0  # seconds for a place in the queue
-        self._parameters = parameters
+        self._make, self._parameters = make, parameters
+        self._actor: HostActor | None = None
         self._queue: queue.Queue[Rollout] = queue.Queue(capacity)
+        self._is_made = threading.Event()
+        self._asked = threading.Semaphore(0) if in_lock_step else None
         self._told_to_stop = threading.Event()
+        self._is_given_up = False  # nobody waits for it any more
 
     def run(self) -> None:
         try:
-            while not self._told_to_stop.is_set():
-                self._push(self.actor.rollout(*self._parameters.pull(self.device)))
+            self._actor = self._make(self.guard)
+            self._is_made.set()
+            while self._may_act():
+                rollout = self._actor.rollout(*self._parameters.pull(self.device))
+                self._push(rollout._replace(remarks=self.guard.new_remarks()))
+        except Stop:
+            pass
         except BaseException as error:
             self.failure = error
         finally:
-            self.actor.close()
+            self._close()
+            self._is_made.set()
+
+    def _may_act(self) -> bool:
+        if self._asked is not None:
+            self._asked.acquire()
+        return not self._told_to_stop.is_set()
 
     def _push(self, rollout: Rollout) -> None:
         began = time.perf_counter()
         while not self._told_to_stop.is_set():
             try:
-                self._queue.put(rollout, timeout=_PATIENCE)
+                self._queue.put(rollout, timeout=LOOK)
                 break
             except queue.Full:
                 continue
-        self.waited += time.perf_counter() - began
+        if self._asked is None:
+            self.waited += time.perf_counter() - began
+
+    def _close(self) -> None:
+        try:
+            if self._actor is not None:
+                self._actor.close()
+        except BaseException as error:
+            self._at_the_end = error
+
+    def begin(self) -> None:
+        """Start, and wait until the environments have; what keeps them from it is raised."""
+        self.start()
+        self._wait(self._is_made.wait)
+        if self._actor is None and self.failure is not None:
+            raise self.failure
 
     def next(self) -> Rollout:
         """The next sequences, or what stopped the actor."""
-        while True:
+        found: list[Rollout] = []
+
+        def is_done(seconds: float) -> bool:
             try:
-                return self._queue.get(timeout=_PATIENCE)
+                found.append(self._queue.get(timeout=seconds))
             except queue.Empty:
-                if self.failure is not None and self._queue.empty():
-                    raise self.failure from None
+                return self.failure is not None and self._queue.empty()
+            return True
+
+        if self._asked is not None:
+            self._asked.release()
+        self._wait(is_done)
+        if not found:
+            assert self.failure is not None
+            raise self.failure
+        return found[0]
 
     def stop(self) -> None:
-        """Begin no further rollout."""
+        """Take no further step."""
         self._told_to_stop.set()
+        self.guard.stop()
+        if self._asked is not None:
+            self._asked.release()
 
     def finish(self) -> None:
-        """Wait until it has stopped; it has ended its environments then."""
-        self.join()
+        """Wait until it has stopped and ended its environments; one that hangs is left behind, without processes."""
+        if self._is_given_up:
+            self.guard.abort()
+            self.join(_FAREWELL)
+            return
+        with contextlib.suppress(EnvironmentFailure):  # it hangs now that nobody needs it
+            self._wait(self._has_ended)
+        if self._at_the_end is not None and self.failure is None:
+            raise self._at_the_end
 
+    def _has_ended(self, seconds: float) -> bool:
+        self.join(seconds)
+        return not self.is_alive()
 
-class LockStep:
-    """An actor without a thread: it acts when it is asked, so runs are repeatable."""
-
-    waited = 0.0
-
-    def __init__(self, actor: HostActor, parameters: Parameters, device: Device) -> None:
-        self.actor, self.device, self._parameters = actor, device, parameters
-
-    def next(self) -> Rollout:
-        return self.actor.rollout(*self._parameters.pull(self.device))
-
-    def stop(self) -> None: ...
-
-    def finish(self) -> None:
-        self.actor.close()
+    def _wait(self, is_done: Callable[[float], bool]) -> None:
+        try:
+            self.guard.wait(is_done)
+        except BaseException:
+            self._is_given_up = True
+            raise
 
 
 class LocalActors:
@@ -148,7 +204,8 @@ class LocalActors:
     def __init__(self, config: Config, envs: Sequence[HostEnvironment], devices: Sequence[Device]) -> None:
         self.config, self.envs, self.devices = config, envs, list(devices)
         self._parameters = Parameters(self.devices)
-        self._running: list[ActorThread] | list[LockStep] = []
+        self._remarked: set[str] = set()
+        self._running: list[ActorThread] = []
         self._turn = 0
 
     @property
@@ -162,32 +219,22 @@ class LocalActors:
     def start(self, actor: Actor, step: int, rounds: int) -> None:
         """Actors whose seeds are new after every restart."""
         self._parameters.publish(actor, step)
-        actors = self._make(rounds)
-        devices = [self.devices[index % len(self.devices)] for index in range(self.actors)]
-        pairs = list(zip(actors, devices, strict=True))
-        if self.config.runtime.deterministic:
-            self._running = [LockStep(actor, self._parameters, device) for actor, device in pairs]
-            return
-        size = self.config.runtime.queue_size
-        threads = [ActorThread(actor, self._parameters, device, size) for actor, device in pairs]
-        for thread in threads:
-            thread.start()
-        self._running = threads
+        runtime = self.config.runtime
+        for index in range(self.actors):
+            thread = ActorThread(
+                partial(self._make, index, rounds), Guard(runtime.step_timeout, self._remarked), self._parameters,
+                self.devices[index % len(self.devices)], runtime.queue_size, in_lock_step=runtime.deterministic,
+            )  # fmt: skip
+            self._running.append(thread)
+            thread.begin()
 
-    def _make(self, rounds: int) -> list[HostActor]:
-        runtime, actors = self.config.runtime, []
-        size = runtime.num_envs // runtime.actors
-        try:
-            for index in range(runtime.actors):
-                entropy = np.random.SeedSequence([self.config.seed, index, rounds]).generate_state(2)
-                key, seed = jax.random.key(int(entropy[0])), int(entropy[1])
-                length, tasks = runtime.sequence_length, self.config.tasks
-                actors.append(HostActor(self.envs, size, length, key, seed, first=index * size, tasks=tasks))
-        except BaseException:
-            for actor in actors:
-                actor.close()
-            raise
-        return actors
+    def _make(self, index: int, rounds: int, guard: Guard) -> HostActor:
+        runtime = self.config.runtime
+        size, length = runtime.num_envs // runtime.actors, runtime.sequence_length
+        entropy = np.random.SeedSequence([self.config.seed, index, rounds]).generate_state(2)
+        key, seed = jax.random.key(int(entropy[0])), int(entropy[1])
+        envs = guard.protect(self.envs)
+        return HostActor(envs, size, length, key, seed, first=index * size, tasks=self.config.tasks)
 
     def publish(self, actor: Actor | None, step: int) -> None:
         self._parameters.publish(actor, step)
@@ -198,8 +245,9 @@ class LocalActors:
         return actor.next()
 
     def close(self) -> None:
-        for actor in self._running:
+        running, self._running = self._running, []
+        for actor in running:
             actor.stop()
-        for actor in self._running:
-            actor.finish()
-        self._running = []
+        with contextlib.ExitStack() as stack:  # ends the others too if one cannot be ended
+            for actor in reversed(running):
+                stack.callback(actor.finish)

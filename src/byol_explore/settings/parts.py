@@ -175,6 +175,8 @@ class RuntimeConfig:
     """Rollouts that wait for the learner, per actor; a full queue holds its actor up. Bounds the policy's lag."""
     deterministic: bool = False
     """Act and learn in turn, so that runs with environments outside jit are repeatable."""
+    step_timeout: Positive[float] = 60.0
+    """Seconds that environments outside jit have for a step, and ten times as many to start, before the run ends."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from byol_explore.envs.adapters.atari_emulator import (
 )
 from byol_explore.envs.adapters.atari_games import HARD_GAMES
 from byol_explore.envs.adapters.atari_settings import RULES, AtariSettings, available_cores
+from byol_explore.envs.adapters.processes import TOLD_TO, end, has_ended, started
 from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import Boundaries
 from byol_explore.errors import UserError
@@ -94,14 +95,15 @@ class AtariBatch:
         bounds = [num_envs * i // count for i in range(count + 1)]
         order = {
             "game": env.game, "settings": dataclasses.asdict(env.settings), "memory": descriptor,
-            "num_envs": num_envs, "seed": seed % 2**30,
+            "num_envs": num_envs, "seed": seed % 2**30, "parent": os.getpid(),
         }  # fmt: skip
         single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         self._workers: list[subprocess.Popen[bytes]] = []
         try:
             for first, last in itertools.pairwise(bounds):
                 self._workers.append(
-                    subprocess.Popen(
+                    started(
+                        subprocess.Popen,
                         [sys.executable, "-m", "byol_explore.envs.adapters.atari_emulator",
                          json.dumps({**order, "first": first, "last": last})],
                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, pass_fds=(descriptor,),
@@ -137,12 +139,20 @@ class AtariBatch:
         return self._shared.screen.copy()
 
     def close(self) -> None:
+        self._end(patiently=True)
+
+    def abort(self) -> None:
+        self._end(patiently=False)
+
+    def _end(self, *, patiently: bool) -> None:
+        """Workers end when the pipe to them is closed, or are made to."""
         for worker in self._workers:
-            if worker.stdin and worker.stdout:
+            if worker.stdin:
                 worker.stdin.close()
-                worker.stdout.close()
+        end(self._workers, patiently=patiently)
         for worker in self._workers:
-            worker.wait()
+            if worker.stdout:
+                worker.stdout.close()
         self._memory.close()
 
     def _all_obey(self, command: bytes) -> None:
@@ -161,9 +171,10 @@ class AtariBatch:
 
     def _hear(self, worker: subprocess.Popen[bytes]) -> None:
         assert worker.stdout is not None
-        answer = worker.stdout.read(1)
-        if answer == DONE:
+        if worker.stdout.read(1) == DONE:
             return
-        length = int.from_bytes(worker.stdout.read(4) or b"", "little")
-        message = (worker.stdout.read(length) or b"").decode() if length else f"it ended with code {worker.wait()}"
-        raise RuntimeError(f"an Atari worker process failed: {message}")
+        line, _, trace = (worker.stdout.read() or b"").decode(errors="replace").partition("\n")
+        code = worker.returncode if has_ended(worker, TOLD_TO) else "unknown"
+        error = RuntimeError(f"an Atari worker process failed: {line or f'it ended with code {code}'}")
+        error.add_note(trace)
+        raise error

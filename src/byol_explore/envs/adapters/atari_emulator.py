@@ -10,12 +10,15 @@ import json
 import mmap
 import os
 import sys
+import traceback
 from typing import NamedTuple
 
 import numpy as np
 from ale_py import ALEInterface, LoggerMode, roms
 
 from byol_explore.envs.adapters.atari_settings import AtariSettings
+from byol_explore.envs.adapters.processes import die_with_parent
+from byol_explore.errors import one_line
 
 HEIGHT, WIDTH = 210, 160
 SIZE = 84
@@ -187,6 +190,7 @@ class Worker:
 def main() -> None:
     """Obey the parent's commands, one byte each, until it closes the pipe."""
     order = json.loads(sys.argv[1])
+    die_with_parent(order["parent"])
     commands, answers = sys.stdin.buffer.raw, os.fdopen(os.dup(1), "wb", buffering=0)  # pyright: ignore[reportAttributeAccessIssue]
     os.dup2(2, 1)  # whatever prints, prints elsewhere
     assert isinstance(commands, io.RawIOBase)
@@ -200,8 +204,7 @@ def main() -> None:
     except (KeyboardInterrupt, BrokenPipeError):  # the parent has gone
         pass
     except Exception as error:
-        message = f"{type(error).__name__}: {error}".encode()
-        answers.write(FAILED + len(message).to_bytes(4, "little") + message)
+        answers.write(FAILED + f"{type(error).__name__}: {one_line(error)}\n{traceback.format_exc()}".encode())
         sys.exit(1)
 
 

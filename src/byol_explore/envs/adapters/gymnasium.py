@@ -7,14 +7,15 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from byol_explore.envs.adapters.farama_minigrid import symbols_of
+from byol_explore.envs.adapters.gymnasium_processes import abort, close_in_time, hear_errors, worker
 from byol_explore.envs.adapters.gymnasium_settings import ENTRY_POINT, GymnasiumSettings
-from byol_explore.envs.adapters.gymnasium_spaces import actions_of, observations_of, one_line
+from byol_explore.envs.adapters.gymnasium_spaces import actions_of, observations_of
 from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import Boundaries
-from byol_explore.errors import UserError
+from byol_explore.errors import UserError, one_line
 from byol_explore.extras import needed_by
 from byol_explore.registry import import_part, is_import_path
 from byol_explore.types import UNSAID, Action, TimeStep
@@ -87,10 +88,11 @@ class Gymnasium:
         options: dict[str, Any] = {"copy": False, "autoreset_mode": AutoresetMode.NEXT_STEP}
         mode = "async" if processes and vectorization == "async" else "sync"
         if mode == "async":
-            options["context"] = "spawn"  # JAX has threads, which a fork would tear
-        return gymnasium.make_vec(
+            options |= {"context": "spawn", "worker": worker}  # JAX has threads, which a fork would tear
+        vector = gymnasium.make_vec(
             self.env_id, num_envs, vectorization_mode=mode, vector_kwargs=options, wrappers=self._wrappers, **settings
         )
+        return hear_errors(vector) if isinstance(vector, AsyncVectorEnv) else vector
 
 
 class GymnasiumBatch:
@@ -100,17 +102,18 @@ class GymnasiumBatch:
         self.num_envs = vector.num_envs
         self._env, self._vector, self._cannot_render = env, vector, cannot_render
         self._boundaries = Boundaries(self.num_envs)
+        self._is_waiting = False  # for an answer
         # Gymnasium numbers environments from the seed on: seeds next to each other must not share any.
         self._seed: int | None = int(np.random.SeedSequence(seed % 2**32).generate_state(1)[0]) // 2
 
     def reset(self) -> TimeStep:
-        native, _ = self._vector.reset(seed=self._seed)
+        native, _ = self._answer(self._vector.reset, seed=self._seed)
         self._seed = None  # later episodes are other ones, drawn from the same streams
         return self._boundaries.first(self._env.observations.read(native))
 
     def step(self, action: Action) -> TimeStep:
         native = self._env.actions.native(Action(np.asarray(action.discrete), np.asarray(action.continuous)))
-        observation, reward, terminated, truncated, infos = self._vector.step(native)
+        observation, reward, terminated, truncated, infos = self._answer(self._vector.step, native)
         success = told_success(infos, self.num_envs)
         return self._boundaries.next(self._env.observations.read(observation), reward, terminated, truncated, success)
 
@@ -129,8 +132,24 @@ class GymnasiumBatch:
             raise UserError(f"environment {name!r} cannot be rendered: its picture has the shape {picture.shape}")
         return picture.astype(np.uint8, copy=False)
 
+    def _answer(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """What the environments answer; if one cannot, its process cannot be asked to close either."""
+        self._is_waiting = True
+        answer = call(*arguments, **options)
+        self._is_waiting = False
+        return answer
+
     def close(self) -> None:
-        self._vector.close()
+        if not isinstance(self._vector, AsyncVectorEnv):
+            self._vector.close()
+        elif self._is_waiting:
+            abort(self._vector)
+        else:
+            close_in_time(self._vector)
+
+    def abort(self) -> None:
+        if isinstance(self._vector, AsyncVectorEnv):
+            abort(self._vector)
 
 
 def told_success(infos: dict[str, Any], num_envs: int) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from byol_explore.envs.adapters.texts import TEXT, read_texts
-from byol_explore.errors import UserError
+from byol_explore.errors import UserError, one_line
 from byol_explore.spaces import ActionSpec, Grid, Image, Vector
 from byol_explore.types import Action, PyTree
 
@@ -55,12 +55,6 @@ class Place(NamedTuple):
     def refuse(self, space: Space[Any], why: str) -> UserError:
         entry = f" of entry {self.name!r}" if self.path else ""
         return UserError(f"environment {self.env!r}: the {self.side} space{entry}, {one_line(space)}, {why}")
-
-
-def one_line(text: object, length: int = 240) -> str:
-    """Something printed without line breaks, and cut where it is long."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= length else line[: length - 3] + "..."
 
 
 # Actions

@@ -1,0 +1,85 @@
+"""Environments outside jit that hang: the run notices, keeps what it has learned, and ends."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from byol_explore.errors import EnvironmentFailure
+from byol_explore.runtime.sebulba import Sebulba
+from host_worlds import ENVS, PATIENCE, STEPS, UPDATES, QuickSebulba, Scripted, host_config
+
+pytestmark = pytest.mark.usefixtures("compiles_quickly")
+LIMIT = 0.6  # seconds
+
+
+def start(world: Scripted, **runtime: Any) -> Sebulba:
+    return QuickSebulba(host_config(**{"step_timeout": LIMIT, **runtime}), [world])
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.005)
+
+
+def actors_alive() -> int:
+    return sum(thread.name == "actor" for thread in threading.enumerate())
+
+
+def hang_at(step: int, event: str = "step") -> tuple[Callable[[str, int], None], threading.Event]:
+    """A hook that does not return from a step before the event is set."""
+    release = threading.Event()
+
+    def hook(happening: str, count: int) -> None:
+        if (happening, count) == (event, step):
+            release.wait(PATIENCE)
+
+    return hook, release
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_an_environment_that_hangs_is_named_and_nothing_learned_is_lost(deterministic: bool) -> None:
+    """It hangs in the second of three rollouts: the dispatch ends after the first, with a state that can be saved."""
+    hook, release = hang_at(STEPS + 1)
+    world = Scripted(hook)
+    runtime = start(world, deterministic=deterministic, rollouts_per_dispatch=3)
+    state, output = runtime.dispatch(runtime.init(0))
+    assert (int(state.learner.step), int(state.rounds)) == (UPDATES, 1)
+    assert [steps.task.shape for steps in output.steps] == [(STEPS, ENVS)]
+    with pytest.raises(EnvironmentFailure) as raised:
+        runtime.dispatch(state)
+    assert str(raised.value).startswith(f"environment 'scripted' hangs: step {STEPS + 2} has taken more than 0.6 s")
+    assert "release.wait" in "".join(raised.value.__notes__), "the place where it hangs"
+    began = time.monotonic()
+    runtime.close()
+    assert time.monotonic() - began < 5.0
+    assert all(bool(np.all(np.isfinite(leaf))) for leaf in jax.tree.leaves(state.learner.online)), "not donated"
+    release.set()
+    until(lambda: actors_alive() == 0)
+    assert world.still_open == 0, "closed as soon as it came back"
+
+
+@pytest.mark.parametrize("event", ["batch", "reset"])
+def test_starts_and_resets_are_given_ten_times_as_long(event: str) -> None:
+    hook, release = hang_at(0, event)
+    threading.Timer(4 * 0.2, release.set).start()
+    runtime = start(Scripted(hook), step_timeout=0.2)
+    runtime.dispatch(runtime.init(0))
+    runtime.close()
+
+
+def test_a_hang_that_nobody_waits_for_does_not_keep_a_run_from_ending() -> None:
+    hook, release = hang_at(3 * STEPS)
+    world = Scripted(hook)
+    runtime = start(world)
+    runtime.dispatch(runtime.init(0))
+    until(lambda: world.batches[0].count == 3 * STEPS)
+    runtime.close()
+    release.set()
+    until(lambda: actors_alive() == 0)
