@@ -158,6 +158,28 @@ def test_a_file_cut_short_or_missing_is_noticed(checkpoints: Checkpoints) -> Non
         path.write_bytes(before)
 
 
+def test_damaged_ones_are_set_aside_and_no_longer_count_as_newest(checkpoints: Checkpoints) -> None:
+    """Otherwise each new one would be dropped as soon as it was written."""
+    save(checkpoints, 1, score=1.0)
+    save(checkpoints, 8, 9)
+    for step in (8, 9):
+        damage(folder(checkpoints, step) / "meta" / "metadata")
+    for _ in range(2):  # the second time those of the first are there already
+        restored = checkpoints.restore(make_state(0))
+        checkpoints.set_aside(after=restored.meta["step"])
+        assert [name.split()[0] for name in restored.damaged] == ["step_000000000009", "step_000000000008"]
+        assert checkpoints.steps() == [1]
+        save(checkpoints, 2, 3)
+        assert checkpoints.steps() == [1, 2, 3]
+        assert_is(checkpoints.restore(make_state(0)).state, 3)
+        aside = sorted(checkpoints.directory.glob("damaged_step_*"))
+        assert [path.name for path in aside] == ["damaged_step_000000000008", "damaged_step_000000000009"]
+        for step in (2, 3):
+            shutil.rmtree(folder(checkpoints, step))
+        for path in aside:
+            shutil.copytree(path, path.with_name(path.name.removeprefix("damaged_")))
+
+
 def test_arrays_of_another_checkpoint_are_noticed_by_their_checksums(checkpoints: Checkpoints) -> None:
     """Files that are whole for Orbax and still not what was saved."""
     save(checkpoints, 1, 2)

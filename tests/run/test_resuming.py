@@ -97,6 +97,23 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
     assert_same_runs(directory, uninterrupted(root, 1))
 
 
+def test_damaged_checkpoints_far_ahead_do_not_cost_the_new_ones(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that are newer than all that the resumed run will write: it goes on from its own."""
+    directory = half(root, tmp_path / "run")
+    newest = directory / f"checkpoints/step_{HALF * DISPATCH:012d}"
+    for steps in (WHOLE * DISPATCH, 2 * WHOLE * DISPATCH):
+        shutil.copytree(newest, newest.with_name(f"step_{steps:012d}"))
+        damage(newest.with_name(f"step_{steps:012d}") / "meta" / "metadata")
+    run(config_for(dispatches=HALF + 2), directory, resume=True)
+    assert Checkpoints(directory / "checkpoints").steps()[-1] == (HALF + 2) * DISPATCH
+    said = resume(directory, monkeypatch)
+    assert "skipped" not in said
+    assert f"continuing from step {(HALF + 2) * DISPATCH}" in said
+    assert_same_runs(directory, uninterrupted(root, 1))
+
+
 def test_with_nothing_but_damaged_checkpoints_nothing_is_changed(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from byol_explore.types import PyTree
 
 _PREFIX = "step_"
 _UNFINISHED = ".orbax-checkpoint-tmp"  # Orbax's ending for what it is still writing
+_DAMAGED = "damaged_"
 _KEEP_LATEST = 2
 
 
@@ -76,6 +77,14 @@ class Checkpoints:
                 damaged.append(f"{self._path(candidate).name} ({reason[0][:120]})")
         detail = f"; not usable: {', '.join(damaged)}" if damaged else ""
         raise UserError(f"no whole checkpoint in {self.directory}{detail}")
+
+    def set_aside(self, *, after: int) -> None:
+        """Rename all checkpoints after a step: they are damaged, and would count as newer than what is written now."""
+        for step in self.steps():
+            if step > after:
+                aside = self.directory / f"{_DAMAGED}{self._path(step).name}"
+                shutil.rmtree(aside, ignore_errors=True)
+                self._path(step).rename(aside)
 
     def best_step(self) -> int | None:
         """Step of the checkpoint with the highest score, the newest of equals."""

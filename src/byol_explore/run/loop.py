@@ -232,8 +232,9 @@ class TrainingLoop:
             return
         restored = self.checkpoints.restore(self.state)
         for name in restored.damaged:
-            self.display.say(f"skipped a damaged checkpoint: {name}")
+            self.display.say(f"skipped a damaged checkpoint: {name}; it is kept as damaged_{name.split()[0]}")
         self.state, meta = restored.state, restored.meta
+        self.checkpoints.set_aside(after=meta["step"])
         self.steps = self.progress.steps = self.saved = meta["step"]
         self.seconds_before, self.solved_at, self.logged = meta["seconds"], meta["solved_at"], meta["logged"]
         for tracker in self.trackers:
