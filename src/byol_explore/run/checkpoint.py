@@ -1,11 +1,15 @@
 """Checkpoints of a run: everything, written atomically by Orbax, verified when read."""
 
+import contextlib
 import json
+import logging
 import math
+import os
+import re
 import shutil
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
-from byol_explore.errors import UserError
+from byol_explore.errors import UserError, one_line
 from byol_explore.files import write_atomically
 from byol_explore.types import PyTree
 
@@ -22,6 +26,8 @@ _PREFIX = "step_"
 _UNFINISHED = ".orbax-checkpoint-tmp"  # Orbax's ending for what it is still writing
 _DAMAGED = "damaged_"
 _KEEP_LATEST = 2
+_STATUS = re.compile(r"[A-Z_]+: ")  # how the errors of Orbax's storage begin: they are ValueErrors, whatever happened
+_SYSTEM_CODE = re.compile(r"os_error_code='(\d+)'")
 
 
 class Restored(NamedTuple):
@@ -48,16 +54,20 @@ class Checkpoints:
         """
         arrays = _pack(state)
         meta = {**meta, "step": step, "score": score, "checksums": {k: _checksum(v) for k, v in arrays.items()}}
+        args = ocp.args.Composite(
+            state=ocp.args.StandardSave(arrays), meta=ocp.args.JsonSave({**meta, "checksum": _checksum_of_meta(meta)})
+        )
         self._drop_unfinished()
-        with _checkpointer() as checkpointer:
-            checkpointer.save(
-                self._path(step),
-                ocp.args.Composite(
-                    state=ocp.args.StandardSave(arrays),
-                    meta=ocp.args.JsonSave({**meta, "checksum": _checksum_of_meta(meta)}),
-                ),
-                force=True,
-            )
+        try:
+            with _checkpointer() as checkpointer, _silent_orbax():
+                checkpointer.save(self._path(step), args, force=True)
+        except (OSError, ValueError) as error:
+            self._drop_unfinished()
+            if (reason := _refusal(error)) is None:
+                raise
+            newest = f"the newest one is of step {kept[-1]:,}" if (kept := self.steps()) else "there is none yet"
+            path = self._path(step)
+            raise UserError(f"a checkpoint could not be written to {path}: {reason}; {newest}") from error
         self._write_index(step, score)
         self._drop_old()
 
@@ -151,6 +161,26 @@ class _LateAnswers:
         """From now on: they may come at any time."""
         if not isinstance(sys.unraisablehook, cls):
             sys.unraisablehook = cls(sys.unraisablehook)
+
+
+@contextlib.contextmanager
+def _silent_orbax() -> Iterator[None]:
+    """What it raises it also prints, with tracebacks of all its threads."""
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _refusal(error: Exception) -> str | None:
+    """Why the system refused something, such as another byte on a full disk; None if it did not."""
+    if not isinstance(error, OSError) and not _STATUS.match(str(error)):
+        return None
+    code = _SYSTEM_CODE.search(str(error))
+    return os.strerror(int(code[1])) if code else one_line(error)
 
 
 def _checkpointer() -> ocp.Checkpointer:

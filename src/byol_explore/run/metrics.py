@@ -20,16 +20,18 @@ class Writer(Protocol):
 
 
 class JsonLinesWriter:
-    """Appends to metrics.jsonl, flushed line by line."""
+    """Appends to metrics.jsonl; a line that is written is on the disk."""
 
     def __init__(self, path: Path, *, keep_until: int | None = None) -> None:
         if keep_until is not None and path.exists():
             drop_lines_after(path, keep_until)
-        self._file = path.open("a")
+        self._file = path.open("ab", buffering=0)  # what a full disk refuses is not kept to be refused again
 
     def write(self, metrics: dict[str, Any]) -> None:
-        self._file.write(json.dumps(metrics) + "\n")
-        self._file.flush()
+        left = f"{json.dumps(metrics)}\n".encode()
+        while left:
+            left = left[self._file.write(left) :]
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
