@@ -8,16 +8,20 @@ import numpy as np
 import pytest
 
 from byol_explore.report.logs import read_metrics
-from byol_explore.run import loop
+from byol_explore.run import loop, training
 from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.run.directory import load_config, write_config
 from byol_explore.run.training import train
+from byol_explore.runtime.anakin import AnakinState
+from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.choosing import resolve_devices
 from byol_explore.settings.config import from_dict
 from runs import (
     DISPATCH,
     METRICS,
     WHOLE,
+    Collect,
+    Shared,
     config_for,
     quickly,
     run,
@@ -132,3 +136,16 @@ def test_the_best_checkpoint_is_that_of_the_highest_success(root: Path) -> None:
     best = Checkpoints(directory).best_step()
     assert best is not None
     assert scores[best] == max(scores.values())
+
+
+def test_what_environments_make_doubtful_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    display, dispatch = Collect(), Shared.dispatch
+
+    def doubtful(self: Shared, state: AnakinState) -> tuple[AnakinState, DispatchOutput]:
+        state, output = dispatch(self, state)
+        return state, output._replace(remarks=("environment 'x': its reward is not finite (step 3)",))
+
+    monkeypatch.setattr(Shared, "dispatch", doubtful)
+    monkeypatch.setattr(training, "make_display", lambda *_, **__: display)
+    run(tiny(dispatches=1), tmp_path / "run")
+    assert display.said[1:] == ["environment 'x': its reward is not finite (step 3)"]

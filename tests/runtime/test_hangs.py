@@ -83,3 +83,24 @@ def test_a_hang_that_nobody_waits_for_does_not_keep_a_run_from_ending() -> None:
     runtime.close()
     release.set()
     until(lambda: actors_alive() == 0)
+
+
+# What is doubtful
+
+
+class Doubtful(Scripted):
+    """Says after each step that something is odd."""
+
+    def batch(self, num_envs: int, seed: int) -> Any:
+        batch: Any = super().batch(num_envs, seed)
+        batch.doubts = lambda: ["its observation is odd"]
+        return batch
+
+
+def test_what_is_doubtful_reaches_the_learner_once_however_many_actors_there_are() -> None:
+    runtime = start(Doubtful(), actors=2, deterministic=True)
+    state, first = runtime.dispatch(runtime.init(0))
+    _, second = runtime.dispatch(state)
+    runtime.close()
+    assert first.remarks == ("environment 'scripted': its observation is odd (its reset)",)
+    assert second.remarks == ()

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from byol_explore.envs.adapters.farama_minigrid import symbols_of
+from byol_explore.envs.adapters.gymnasium_doubts import doubts_of
 from byol_explore.envs.adapters.gymnasium_processes import abort, close_in_time, hear_errors, worker
 from byol_explore.envs.adapters.gymnasium_settings import ENTRY_POINT, GymnasiumSettings
 from byol_explore.envs.adapters.gymnasium_spaces import actions_of, observations_of
@@ -41,6 +42,7 @@ class Gymnasium:
             parts = getattr(probe, "envs", None)  # of an environment that vectorises itself there are none
             symbols = symbols_of(parts[0]) if parts else {}
             self.observations = observations_of(probe.single_observation_space, name, symbols)
+            self.doubts = doubts_of(probe.single_observation_space, name)
             self._can_render = "rgb_array" in (probe.metadata.get("render_modes") or ())
             registered = probe.spec
         limit = self.settings.max_steps or (registered.max_episode_steps if registered else None)
@@ -103,19 +105,25 @@ class GymnasiumBatch:
         self._env, self._vector, self._cannot_render = env, vector, cannot_render
         self._boundaries = Boundaries(self.num_envs)
         self._is_waiting = False  # for an answer
+        self._native: Any = None  # the last observation
         # Gymnasium numbers environments from the seed on: seeds next to each other must not share any.
         self._seed: int | None = int(np.random.SeedSequence(seed % 2**32).generate_state(1)[0]) // 2
 
     def reset(self) -> TimeStep:
         native, _ = self._answer(self._vector.reset, seed=self._seed)
+        self._native = native
         self._seed = None  # later episodes are other ones, drawn from the same streams
         return self._boundaries.first(self._env.observations.read(native))
 
     def step(self, action: Action) -> TimeStep:
         native = self._env.actions.native(Action(np.asarray(action.discrete), np.asarray(action.continuous)))
         observation, reward, terminated, truncated, infos = self._answer(self._vector.step, native)
+        self._native = observation
         success = told_success(infos, self.num_envs)
         return self._boundaries.next(self._env.observations.read(observation), reward, terminated, truncated, success)
+
+    def doubts(self) -> list[str]:
+        return self._env.doubts(self._native)
 
     def places(self) -> np.ndarray:
         return np.zeros((self.num_envs, 0), np.int32)

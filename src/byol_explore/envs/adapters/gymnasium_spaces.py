@@ -135,7 +135,7 @@ def observations_of(space: Space[Any], env: str, symbols: Mapping[str, tuple[int
         if observations.spec.size == 0:
             raise place.refuse(space, "has no numbers in it")
         return observations
-    entries = {at: _observations(part, at, symbols) for at, part in _leaves(space, place)}
+    entries = {at: _observations(part, at, symbols) for at, part in leaves(space, place)}
     entries = {at: entry for at, entry in entries.items() if entry.spec.size}
     if not entries:
         raise place.refuse(space, "has no numbers in it")
@@ -143,7 +143,7 @@ def observations_of(space: Space[Any], env: str, symbols: Mapping[str, tuple[int
         raise place.refuse(space, "has two entries of one name, where '/' joins the names of nested ones")
 
     def read(native: Any) -> dict[str, np.ndarray]:
-        return {at.name: entry.read(_follow(native, at.path)) for at, entry in entries.items()}
+        return {at.name: entry.read(follow(native, at.path)) for at, entry in entries.items()}
 
     return Observations({at.name: entry.spec for at, entry in entries.items()}, read)
 
@@ -225,15 +225,15 @@ def _entries(space: spaces.Dict | spaces.Tuple) -> list[tuple[str | int, Space[A
     return list(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
 
 
-def _leaves(space: Space[Any], place: Place) -> Iterator[tuple[Place, Space[Any]]]:
+def leaves(space: Space[Any], place: Place) -> Iterator[tuple[Place, Space[Any]]]:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for key, part in _entries(space):
-            yield from _leaves(part, place.inside(key))
+            yield from leaves(part, place.inside(key))
     else:
         yield place, space
 
 
-def _follow(native: Any, path: tuple[str | int, ...]) -> np.ndarray:
+def follow(native: Any, path: tuple[str | int, ...]) -> np.ndarray:
     for key in path:
         native = native[key]
     return native
