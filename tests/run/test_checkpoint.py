@@ -1,6 +1,5 @@
 """Checkpoints: whole or not at all, and never silently wrong."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from byol_explore.errors import UserError
-from byol_explore.files import write_atomically
 from byol_explore.run.checkpoint import Checkpoints
 from runs import damage
 
@@ -244,17 +242,3 @@ def test_a_part_can_be_restored_alone_and_without_arrays_to_fill(checkpoints: Ch
     np.testing.assert_array_equal(layers[1], np.full((2,), -2.0))
     with pytest.raises(UserError, match="another network: it also has 1"):
         checkpoints.restore(shapes[:1], part="weights.layers")
-
-
-def test_texts_are_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "summary.json"
-    write_atomically(path, json.dumps({"steps": 1}))
-    assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]
-
-    def killed(self: Path, target: Path) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "replace", killed)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(path, json.dumps({"steps": 2}))
-    assert json.loads(path.read_text()) == {"steps": 1}

@@ -13,7 +13,6 @@ from byol_explore.playing.episodes import evaluate
 from byol_explore.report.logs import read_metrics
 from byol_explore.run.console import NullDisplay
 from byol_explore.run.finite import first_not_finite
-from byol_explore.run.locking import DirectoryLock
 from byol_explore.run.loop import TrainingLoop
 from byol_explore.runtime.choosing import make_runtime
 from runs import DISPATCH, Overflowing, overflowing, quickly, run, saved, shared_runtime, tiny
@@ -48,9 +47,8 @@ def test_parameters_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     config = tiny(dispatches=1)
     with quickly():
         envs = make_envs(config.env_ids)
-        lock = DirectoryLock(tmp_path / "run")
         runtime = make_runtime(config, envs)
-        one = TrainingLoop(config, envs, runtime, tmp_path / "run", NullDisplay(), lock, resume=False)
+        one = TrainingLoop(config, envs, runtime, tmp_path / "run", NullDisplay(), resume=False)
     broken = one.state.learner._replace(duals=one.state.learner.duals._replace(temperature=jnp.asarray(jnp.nan)))
     one.state = one.state._replace(learner=broken)
     one.steps = DISPATCH

@@ -1,5 +1,6 @@
 """One process per run directory."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,6 @@ def test_a_second_holder_is_refused_until_the_first_lets_go(tmp_path: Path) -> N
     first.release()
     second.acquire()
     second.release()
-    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_a_killed_process_leaves_nothing_locked(tmp_path: Path) -> None:
@@ -48,3 +48,40 @@ def test_whether_a_directory_is_held_can_be_asked(tmp_path: Path) -> None:
     assert is_held(tmp_path / "run")
     lock.release()
     assert not is_held(tmp_path / "run")
+
+
+def test_directories_that_were_made_for_it_and_are_empty_go_with_it(tmp_path: Path) -> None:
+    with DirectoryLock(tmp_path / "runs" / "rooms" / "one"):
+        (tmp_path / "runs" / "other").mkdir()
+    assert [path.name for path in tmp_path.rglob("*")] == ["runs", "other"]
+    with DirectoryLock(tmp_path / "runs" / "other"):
+        pass
+    assert (tmp_path / "runs" / "other").exists(), "it was there before"
+    with DirectoryLock(tmp_path / "runs" / "used"):
+        (tmp_path / "runs" / "used" / "config.json").touch()
+    assert (tmp_path / "runs" / "used" / "config.json").exists()
+
+
+def test_a_directory_that_was_removed_in_between_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever held it has let go and removed it: a lock on what nobody can find would be none."""
+    first, second = DirectoryLock(tmp_path / "run"), DirectoryLock(tmp_path / "run")
+    first.acquire()
+    open_directory = os.open
+
+    def late(path: Path, *flags: int) -> int:
+        descriptor = open_directory(path, *flags)
+        first.release()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", late)
+    second.acquire()
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="another process is training in"):
+        DirectoryLock(tmp_path / "run").acquire()
+    second.release()
+
+
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UserError, match=r"thesis\.tex is a file: choose another --run-dir"):
+        DirectoryLock(tmp_path / "thesis.tex").acquire()

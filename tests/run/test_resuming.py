@@ -85,6 +85,24 @@ def test_a_run_that_lost_its_newest_checkpoint_repeats_itself(
     assert_same_runs(directory, uninterrupted(root, 1))
 
 
+@pytest.mark.parametrize(("text", "lost"), [("", 2), ('{"steps": 144, "succ\n{}\n', 2), (None, 2), ("keep", 0)])
+def test_lines_that_were_lost_before_the_checkpoint_are_mentioned(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, lost: int
+) -> None:
+    """Not even lines that are no lines of metrics are in the way."""
+    directory = tmp_path / "run"
+    shutil.copytree(uninterrupted(root, 1), directory)
+    log = directory / "metrics.jsonl"
+    if text is None:
+        log.unlink()
+    elif text != "keep":
+        log.write_text(text)
+    said = resume(directory, monkeypatch)
+    words = f"{lost} of 2 lines of metrics.jsonl until step {6 * DISPATCH} are lost"
+    assert (words in said) == bool(lost)
+    assert ("are lost" in said) == bool(lost)
+
+
 def test_a_damaged_checkpoint_is_skipped_and_named(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

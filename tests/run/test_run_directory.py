@@ -3,16 +3,20 @@
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from byol_explore.errors import UserError
+from byol_explore.errors import EnvironmentFailure, UserError
+from byol_explore.run import training
 from byol_explore.run.directory import check_resumable, check_run_dir, load_config
+from byol_explore.run.failures import with_traceback
 from byol_explore.run.training import train
 from byol_explore.runtime.choosing import resolve_devices
 from byol_explore.settings.config import Config
 from byol_explore.settings.parts import CuriosityConfig, LogConfig, NetworkConfig
 from runs import (
+    config_for,
     files,
     half,
     run,
@@ -40,6 +44,36 @@ def test_a_directory_with_anything_in_it_is_not_touched(tmp_path: Path) -> None:
 
 def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
     check_run_dir(tmp_path, tiny(), resume=False)
+
+
+def test_what_a_run_leaves_that_never_began_does_not_block_the_directory(tmp_path: Path) -> None:
+    """Killed while it wrote its configuration, or ended by an environment that failed at once."""
+    (tmp_path / "config.json.tmp").write_text('{"preset"')
+    failure = with_traceback(EnvironmentFailure("environment 'x' failed in its reset"), tmp_path)
+    assert str(failure) == f"environment 'x' failed in its reset; the traceback is in {tmp_path / 'failure.txt'}"
+    check_run_dir(tmp_path, tiny(), resume=False)
+    (tmp_path / "failure.txt").write_text("of something else")
+    with pytest.raises(UserError, match="is not empty and holds no run"):
+        check_run_dir(tmp_path, tiny(), resume=False)
+
+
+def test_two_that_begin_in_one_directory_do_not_mix(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first has begun and ended while the second was still making its environments."""
+    directory, envs = tmp_path / "run", training.training_envs
+    config = config_for(dispatches=1)
+
+    def slow(config: Config) -> Any:
+        if config.seed == 7:
+            monkeypatch.setattr(training, "training_envs", envs)
+            with pytest.raises(UserError, match="another process is training in"):
+                run(dataclasses.replace(config, seed=0), directory)
+        return envs(config)
+
+    monkeypatch.setattr(training, "training_envs", slow)
+    run(dataclasses.replace(config, seed=7), directory)
+    assert load_config(directory).seed == 7
 
 
 @pytest.mark.parametrize(

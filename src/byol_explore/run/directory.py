@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from byol_explore.errors import UserError
-from byol_explore.files import write_atomically
+from byol_explore.files import temporary, write_atomically
+from byol_explore.run.failures import is_failure
 from byol_explore.settings.config import Config, file_name, flatten, from_dict, to_dict
 from byol_explore.settings.trust import outside_code, require_consent
 
@@ -28,10 +29,15 @@ def check_run_dir(directory: Path, config: Config, *, resume: bool) -> None:
         check_resumable(load_config(directory), config)
     elif directory.exists() and not directory.is_dir():
         raise UserError(f"{directory} is a file: choose another --run-dir")
-    elif directory.exists() and any(directory.iterdir()):
+    elif directory.exists() and not all(map(_is_of_no_run, directory.iterdir())):
         if (directory / "config.json").exists():
             raise UserError(f"{directory} already holds a run: continue it with --resume or choose another --run-dir")
         raise UserError(f"{directory} is not empty and holds no run: choose another --run-dir")
+
+
+def _is_of_no_run(path: Path) -> bool:
+    """Whether a file is what a run leaves that ended before its configuration was written."""
+    return path.name == temporary(Path("config.json")).name or is_failure(path)
 
 
 def write_config(directory: Path, config: Config) -> None:

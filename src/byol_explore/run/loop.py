@@ -15,13 +15,13 @@ from byol_explore.files import write_atomically
 from byol_explore.interrupts import Interrupts
 from byol_explore.networks.choosing import encoder_names
 from byol_explore.report.curves import draw_curves
+from byol_explore.report.logs import PLAIN
 from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.run.console import Display
 from byol_explore.run.directory import write_config
 from byol_explore.run.finite import first_not_finite
 from byol_explore.run.init_from import take_networks
-from byol_explore.run.locking import DirectoryLock
-from byol_explore.run.metrics import Writer, make_writers
+from byol_explore.run.metrics import Writer, lines_until, make_writers
 from byol_explore.run.trackers import Progress, Tracker
 from byol_explore.run.vitals import error_growth
 from byol_explore.run.watching import make_trackers, make_window
@@ -46,7 +46,7 @@ class TrainingLoop:
 
     def __init__(
         self, config: Config, envs: Sequence[AnyEnvironment], runtime: Runtime, directory: Path, display: Display,
-        lock: DirectoryLock, *, resume: bool, callbacks: Sequence[Tracker] = (),
+        *, resume: bool, callbacks: Sequence[Tracker] = (),
     ) -> None:  # fmt: skip
         self.config, self.directory, self.display = config, directory, display
         self.runtime = runtime
@@ -59,6 +59,7 @@ class TrainingLoop:
         self.steps = 0
         self.saved = 0  # step of the newest checkpoint
         self.logged = 0  # step of the last line of metrics.jsonl that was due
+        self.lines = 0  # that were due until then
         self.pending: list[dict[str, np.ndarray]] = []  # metrics of the dispatches since then
         self.seconds_before = 0.0  # of earlier sessions of this run
         self.compile_seconds = 0.0
@@ -68,7 +69,6 @@ class TrainingLoop:
         self.state: Any = self.runtime.init(config.seed, restored=resume and bool(self.checkpoints.steps()))
         if config.init_from and not resume:
             self.state = self.state._replace(learner=take_networks(self.state.learner, Path(config.init_from)))
-        lock.acquire()
         if resume:
             self._restore()
         self.start_steps = self.steps
@@ -106,7 +106,7 @@ class TrainingLoop:
             if due or stopping:
                 self._log()
             if due:
-                self.logged, self.pending = self.steps, []
+                self.logged, self.lines, self.pending = self.steps, self.lines + 1, []
             if stopping or progress.crossed(log.checkpoint_every):
                 self._save()
 
@@ -219,6 +219,7 @@ class TrainingLoop:
             "trackers": {tracker.name: tracker.to_meta() for tracker in self.trackers if tracker.name},
             "solved_at": self.solved_at,
             "logged": self.logged,
+            "lines": self.lines,
             "pending": [{name: value.tolist() for name, value in metrics.items()} for metrics in self.pending],
         }
         self.checkpoints.save(self.steps, self.state, meta, self.window.score())
@@ -236,7 +237,8 @@ class TrainingLoop:
         self.state, meta = restored.state, restored.meta
         self.checkpoints.set_aside(after=meta["step"])
         self.steps = self.progress.steps = self.saved = meta["step"]
-        self.seconds_before, self.solved_at, self.logged = meta["seconds"], meta["solved_at"], meta["logged"]
+        self.seconds_before, self.solved_at = meta["seconds"], meta["solved_at"]
+        self.logged, self.lines = meta["logged"], meta["lines"]
         for tracker in self.trackers:
             if tracker.name in meta["trackers"]:
                 tracker.load_meta(meta["trackers"][tracker.name])
@@ -246,6 +248,8 @@ class TrainingLoop:
             {name: np.asarray(value, np.float32) for name, value in metrics.items()} for metrics in meta["pending"]
         ]
         self.display.say(f"continuing from step {self.steps:,}")
+        if lost := self.lines - len(lines_until(self.directory / PLAIN, self.logged)):
+            self.display.say(f"{lost} of {self.lines} lines of {PLAIN} until step {self.logged:,} are lost")
 
     def _finish(self, signal: int | None) -> Summary:
         for writer in self.writers:

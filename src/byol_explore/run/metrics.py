@@ -102,5 +102,10 @@ def scalars(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
 
 def drop_lines_after(path: Path, step: int) -> None:
     """Forget what was logged after the checkpoint that a run continues from."""
-    rows = [row for row in read_metrics(path) if row["steps"] <= step]
-    write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
+    write_atomically(path, "".join(json.dumps(row) + "\n" for row in lines_until(path, step)))
+
+
+def lines_until(path: Path, step: int) -> list[dict[str, Any]]:
+    """Whole lines up to a step; none if there is no file."""
+    rows = read_metrics(path) if path.exists() else []
+    return [row for row in rows if isinstance(row.get("steps"), int) and row["steps"] <= step]

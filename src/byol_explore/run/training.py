@@ -30,20 +30,26 @@ def train(
     end the run.
     """
     config = resolve_devices(checked(config))
-    envs = training_envs(config)
     directory = Path(run_dir) if run_dir is not None else default_run_dir(config)
-    check_run_dir(directory, config, resume=resume)
     check_extras(config)
-    enable_compilation_cache()
-    display = make_display(config.total_steps, quiet=quiet)
-    runtime, lock = make_runtime(config, envs), DirectoryLock(directory)
+    with DirectoryLock(directory):  # before it is looked at, so that nobody else begins there in between
+        check_run_dir(directory, config, resume=resume)
+        enable_compilation_cache()
+        try:
+            return _train(config, directory, resume=resume, quiet=quiet, callbacks=callbacks)
+        except EnvironmentFailure as failure:
+            raise with_traceback(failure, directory) from failure
+
+
+def _train(
+    config: Config, directory: Path, *, resume: bool, quiet: bool, callbacks: Sequence[Tracker]
+) -> Summary:  # fmt: skip
+    envs = training_envs(config)
+    display, runtime = make_display(config.total_steps, quiet=quiet), make_runtime(config, envs)
     try:
-        loop = TrainingLoop(config, envs, runtime, directory, display, lock, resume=resume, callbacks=callbacks)
+        loop = TrainingLoop(config, envs, runtime, directory, display, resume=resume, callbacks=callbacks)
         (directory / FAILURE).unlink(missing_ok=True)
         return loop.go()
-    except EnvironmentFailure as failure:
-        raise with_traceback(failure, directory) from failure
     finally:
         runtime.close()
-        lock.release()
         display.close()
