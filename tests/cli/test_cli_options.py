@@ -96,9 +96,9 @@ def test_resuming_finds_the_default_directory(
     capsys: pytest.CaptureFixture[str], asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = dataclasses.replace(tiny("rnd"), seed=5, regime="intrinsic", ablation="prioritized")
+    config = dataclasses.replace(tiny("rnd"), seed=5, regime="intrinsic", ablation="prioritized", algorithm="ppo")
     write_config(default_run_dir(config), config)
     options = ("--env", config.env, "--method", "rnd", "--ablation", "prioritized", "--seed", "5")
-    code, *_ = call(capsys, "train", "--resume", *options, "--regime", "intrinsic")
+    code, *_ = call(capsys, "train", "--resume", *options, "--regime", "intrinsic", "--algorithm", "ppo")
     assert code == 0
     assert asked[0][0] == config

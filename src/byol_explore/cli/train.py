@@ -75,6 +75,7 @@ class _FirstLook(NamedTuple):
     ablation: str
     method: str
     env: str | None
+    algorithm: str | None
     seed: int | None
     regime: str | None
     run_dir: Path | None
@@ -84,7 +85,9 @@ class _FirstLook(NamedTuple):
         """A run's own configuration when it is resumed, else preset and ablation."""
         if not self.resume:
             return make_config(self.preset, self.ablation, self.method)
-        given = {name: value for name in ("env", "seed", "regime") if (value := getattr(self, name)) is not None}
+        given = {
+            name: value for name in ("env", "algorithm", "seed", "regime") if (value := getattr(self, name)) is not None
+        }
         guess = dataclasses.replace(make_config(self.preset, self.ablation, self.method), **given)
         return load_config(self.run_dir or default_run_dir(guess))
 
@@ -95,6 +98,7 @@ def _first_look(arguments: Sequence[str]) -> _FirstLook:
         default = {"preset": "grid", "ablation": "none", "method": "byol-explore"}[name]
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--env")
+    parser.add_argument("--algorithm")
     parser.add_argument("--regime")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--run-dir", "--run_dir", type=Path)
