@@ -7,7 +7,9 @@ import pytest
 
 from byol_explore import registry
 from byol_explore.errors import UserError
+from byol_explore.registries import ALGORITHMS, ENCODERS, METHODS
 from byol_explore.registry import Registry, is_import_path
+from byol_explore.settings.presets import make_config
 
 
 @pytest.fixture
@@ -60,7 +62,21 @@ def test_what_cannot_be_had_is_said_in_one_line(parts: Registry[object], name: s
 def test_a_module_that_breaks_is_the_users(
     parts: Registry[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "breaking.py").write_text("1 / 0\n")
+    for name, code in (("breaking", "1 / 0"), ("misspelt", "import math; math.cosine"), ("leaving", "exit(5)")):
+        (tmp_path / f"{name}.py").write_text(f"{code}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UserError, match="'breaking:X' cannot be imported: ZeroDivisionError: division by zero"):
         parts.get("breaking:X")
+    with pytest.raises(UserError, match="'misspelt:X' cannot be imported: AttributeError: module 'math' has no"):
+        parts.get("misspelt:X")
+    with pytest.raises(UserError, match="'leaving:X' cannot be imported: SystemExit: 5"):
+        parts.get("leaving:X")
+
+
+@pytest.mark.parametrize("name", ["pathlib:Path", "math:pi", "math:sin"])
+def test_a_part_of_another_class_is_refused(name: str) -> None:
+    for kinds in (METHODS, ALGORITHMS, ENCODERS):
+        with pytest.raises(UserError, match=rf"{kinds.kind} '{name}' is no subclass of byol_explore\.\w+\.\w+\.[A-Z]"):
+            kinds.get(name)
+    with pytest.raises(UserError, match=rf"preset '{name}' is no byol_explore\.settings\.presets\.Preset"):
+        make_config(name)

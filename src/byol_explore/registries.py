@@ -19,6 +19,7 @@ METHODS: "Registry[type[Curiosity]]" = Registry(
         "icm": "byol_explore.curiosity.icm:ICM",
         "none": "byol_explore.curiosity.none:NoCuriosity",
     },
+    base="byol_explore.curiosity.base:Curiosity",
 )
 
 ALGORITHMS: "Registry[type[Algorithm]]" = Registry(
@@ -27,6 +28,7 @@ ALGORITHMS: "Registry[type[Algorithm]]" = Registry(
         "v-mpo": "byol_explore.algorithms.vmpo:VMPO",
         "ppo": "byol_explore.algorithms.ppo:PPO",
     },
+    base="byol_explore.algorithms.base:Algorithm",
 )
 
 ENCODERS: "Registry[type[ObservationEncoder]]" = Registry(
@@ -39,6 +41,7 @@ ENCODERS: "Registry[type[ObservationEncoder]]" = Registry(
         "hard-eight": "byol_explore.networks.encoders:HardEightEncoder",
         "tokens": "byol_explore.networks.words:TokensEncoder",
     },
+    base="byol_explore.networks.encoders:ObservationEncoder",
 )
 
 ENVIRONMENTS: "Registry[Callable[..., AnyEnvironment]]" = Registry("environment", {})  # beside the families of envs/

@@ -25,26 +25,27 @@ def is_import_path(name: str) -> bool:
 
 def import_part(kind: str, path: str) -> Any:
     """What an import path names; a UserError in one line if that cannot be had."""
-    module, name = path.split(":")
+    module_name, name = path.split(":")
     try:
-        return getattr(import_module(module), name)
+        module = import_module(module_name)
     except ModuleNotFoundError as error:
         raise UserError(
             f"{kind} {path!r}: there is no module {error.name!r}; it must be installed, or in the directory "
             "where you are or another one of PYTHONPATH"
         ) from None
-    except AttributeError:
-        raise UserError(f"{kind} {path!r}: module {module!r} has no {name!r}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may leave
         words = " ".join(str(error).split())
         raise UserError(f"{kind} {path!r} cannot be imported: {type(error).__name__}: {words}") from error
+    if not hasattr(module, name):
+        raise UserError(f"{kind} {path!r}: module {module_name!r} has no {name!r}")
+    return getattr(module, name)
 
 
 class Registry(Generic[Part]):
-    """The parts of one kind."""
+    """The parts of one kind; `base` is the import path of the class that all of them are subclasses of, if any is."""
 
-    def __init__(self, kind: str, built_in: Mapping[str, str]) -> None:
-        self.kind, self._paths = kind, dict(built_in)
+    def __init__(self, kind: str, built_in: Mapping[str, str], base: str = "") -> None:
+        self.kind, self._paths, self._base = kind, dict(built_in), base
         self._added: dict[str, Part] = {}
 
     @property
@@ -75,7 +76,15 @@ class Registry(Generic[Part]):
         if name in self._added:
             return self._added[name]
         path = self._paths.get(name) or _installed(self.group).get(name) or name
-        return import_part(self.kind, path)
+        part = import_part(self.kind, path)
+        if self._base:
+            self._check_class(name, part)
+        return part
+
+    def _check_class(self, name: str, part: Any) -> None:
+        base = import_part("base", self._base)
+        if not (isinstance(part, type) and issubclass(part, base)):
+            raise UserError(f"{self.kind} {name!r} is no subclass of {self._base.replace(':', '.')}")
 
 
 @cache

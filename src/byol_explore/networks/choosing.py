@@ -20,7 +20,7 @@ def make_encoder(config: NetworkConfig, spec: Interface, key: Array, size: int |
     entries, chosen = encoded_entries(config, spec), encoder_names(config, spec)
 
     def make(name: str, key: Array) -> ObservationEncoder:
-        return _encoder_class(chosen[name]).make(entries[name], config, size, key)
+        return ENCODERS.get(chosen[name]).make(entries[name], config, size, key)
 
     if not isinstance(spec.observation, dict):
         return make("", key)
@@ -31,7 +31,7 @@ def make_encoder(config: NetworkConfig, spec: Interface, key: Array, size: int |
 def encoder_names(config: NetworkConfig, spec: Interface) -> dict[str, str]:
     """The encoder of each entry that f(o) encodes; a UserError if the one that is named fits none of them."""
     kinds = {name: type(kind) for name, kind in encoded_entries(config, spec).items()}
-    read = () if config.encoder == AUTO else _encoder_class(config.encoder).reads
+    read = () if config.encoder == AUTO else ENCODERS.get(config.encoder).reads
     if config.encoder != AUTO and not set(kinds.values()) & set(read):
         fitting = [name for name in ENCODERS.names() if set(kinds.values()) & set(ENCODERS.get(name).reads)]
         raise UserError(
@@ -76,13 +76,6 @@ def _all_entries(spec: Interface) -> dict[str, Kind]:
                 "Tokens of byol_explore.spaces, or a flat dict of them"
             )
     return entries
-
-
-def _encoder_class(name: str) -> type[ObservationEncoder]:
-    encoder = ENCODERS.get(name)
-    if not (isinstance(encoder, type) and issubclass(encoder, ObservationEncoder)):
-        raise UserError(f"network.encoder {name!r} is no subclass of byol_explore.networks.encoders.ObservationEncoder")
-    return encoder
 
 
 def _usual(kind: type[Kind], spec: Interface) -> str:

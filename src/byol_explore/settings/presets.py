@@ -124,13 +124,20 @@ ABLATIONS = {
 
 def make_config(preset: str = "grid", ablation: str = "none", method: str = "byol-explore", **changes: Any) -> Config:
     """A preset with an ablation applied, and then other changes: `env="rooms-4", curiosity={"horizon": 8}`."""
-    start = PRESETS.get(preset).config
+    start = _preset(preset)
     METHODS.check(method)
     if ablation not in ABLATIONS:
         raise unknown("ablation", ablation, list(ABLATIONS))
     config = dataclasses.replace(start, preset=preset, ablation=ablation, method=method)
     _check_ablation(config)
     return changed(ABLATIONS[ablation].apply(config), changes)
+
+
+def _preset(name: str) -> Config:
+    preset = PRESETS.get(name)
+    if not isinstance(preset, Preset):
+        raise UserError(f"preset {name!r} is no byol_explore.settings.presets.Preset(description, config)")
+    return preset.config
 
 
 def checked(config: Config) -> Config:
@@ -158,8 +165,7 @@ def _check_ablation(config: Config) -> None:
         return
     from byol_explore.settings.methods import method_settings
 
-    preset = PRESETS.get(config.preset).config
-    plain = dataclasses.replace(preset, method=config.method, regime=config.regime)
+    plain = dataclasses.replace(_preset(config.preset), method=config.method, regime=config.regime)
     settings = method_settings(plain)
     real = [name for name, each in ABLATIONS.items() if method_settings(each.apply(plain)) != settings]
     if config.ablation not in real:
