@@ -8,6 +8,7 @@ from byol_explore.envs.adapters.atari_games import HARD_GAMES
 from byol_explore.envs.adapters.atari_settings import AtariSettings, available_cores
 from byol_explore.envs.adapters.gymnasium_settings import GymnasiumSettings
 from byol_explore.envs.base import Environment, Viewed
+from byol_explore.envs.checking import check_inside
 from byol_explore.envs.families import SIZED, check_words, families_of, is_factory, is_grid, unknown_setting
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.settings import fill, known_to, nested, read_words, to_words
@@ -89,12 +90,15 @@ def make_envs(
 
 
 def _checked(name: str, env: Any) -> Environment | HostEnvironment:
-    """With the name that it was asked for by, or a UserError if it is no environment."""
-    if not hasattr(env, "spec") or not (hasattr(env, "step") or hasattr(env, "batch")):
+    """Itself, or a UserError if it is no environment or not the one that its spec promises."""
+    is_inside = all(callable(getattr(env, function, None)) for function in ("reset", "step"))
+    if not hasattr(env, "spec") or not (is_inside or hasattr(env, "batch")):
         raise UserError(
             f"environment {name!r} makes a {type(env).__name__}: it must have a spec, and reset and step (inside jit) "
             "or batch (outside); see examples/"
         )
+    if not hasattr(env, "batch"):
+        check_inside(name, env)
     return env
 
 
@@ -136,7 +140,12 @@ def _make_by(name: str, values: Mapping[str, str]) -> Environment | HostEnvironm
         inspect.signature(factory).bind(**arguments)
     except TypeError as error:
         raise UserError(f"environment {name!r}: {error}; settings are given with --env-settings") from None
-    return _checked(name, factory(**arguments))
+    try:
+        env = factory(**arguments)
+    except Exception as error:
+        words = " ".join(str(error).split())
+        raise UserError(f"environment {name!r} cannot be made: {type(error).__name__}: {words}") from error
+    return _checked(name, env)
 
 
 def _make_atari(name: str, settings: AtariSettings, actors: int) -> HostEnvironment:

@@ -1,0 +1,57 @@
+"""Whether an environment of others' code keeps what its spec promises; said before anything is compiled for it."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from byol_explore.envs.base import Environment, EnvSpec
+from byol_explore.errors import UserError
+from byol_explore.spaces import Kind
+from byol_explore.types import TimeStep
+
+_SCALARS = {"reward": np.float32, "discount": np.float32, "is_first": np.bool_, "is_last": np.bool_}
+
+
+def check_inside(name: str, env: Environment) -> None:
+    """A UserError for the first thing that `reset` or `step` answers in another shape or type than it must have."""
+    if not isinstance(env.spec, EnvSpec) or not all(isinstance(kind, Kind) for kind in _entries(env.spec).values()):
+        return  # whoever builds networks for it says so
+    state, first = jax.eval_shape(env.reset, jax.random.key(0))
+    after, then = jax.eval_shape(env.step, state, env.spec.action.zero())
+    for function, timestep in (("reset", first), ("step", then)):
+        _check_timestep(f"environment {name!r}: {function}", env.spec, timestep)
+    if _types(after) != _types(state):
+        raise UserError(f"environment {name!r}: step makes a state of {_types(after)} of one of {_types(state)}")
+
+
+def _check_timestep(where: str, spec: EnvSpec, timestep: TimeStep) -> None:
+    if not isinstance(timestep, TimeStep):
+        raise UserError(f"{where} answers with a {type(timestep).__name__}: it must be a state and a TimeStep")
+    for name, dtype in _SCALARS.items():
+        _check_array(f"{where} gives {name} that", getattr(timestep, name), (), np.dtype(dtype))
+    entries = timestep.observation if isinstance(timestep.observation, dict) else {"": timestep.observation}
+    kinds = _entries(spec)
+    if set(entries) != set(kinds):
+        raise UserError(f"{where} has observations with {_listed(entries)}, but the spec has {_listed(kinds)}")
+    for name, kind in kinds.items():
+        words = f"an observation {name!r}" if name else "an observation"
+        _check_array(f"{where} gives {words} that", entries[name], kind.shape, kind.dtype)
+
+
+def _check_array(what: str, array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if (array.shape, array.dtype) != (shape, dtype):
+        raise UserError(f"{what} is {array.dtype}{list(array.shape)}: it must be {dtype}{list(shape)}")
+
+
+def _entries(spec: EnvSpec) -> dict[str, Any]:
+    return spec.observation if isinstance(spec.observation, dict) else {"": spec.observation}
+
+
+def _listed(entries: dict[str, Any]) -> str:
+    return f"the entries {', '.join(sorted(entries))}" if set(entries) != {""} else "no entries"
+
+
+def _types(state: Any) -> str:
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return ", ".join(f"{jax.tree_util.keystr(path)} {leaf.dtype}{list(leaf.shape)}".strip() for path, leaf in leaves)

@@ -1,0 +1,76 @@
+"""Environments of one's own that do not do what their spec says: found before anything is compiled."""
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import jax.numpy as jnp
+import pytest
+
+from byol_explore.envs.registry import make_env, register_env
+from byol_explore.envs.worlds.probes import PROBES
+from byol_explore.errors import UserError
+from byol_explore.spaces import Vector
+from byol_explore.types import TimeStep
+
+
+class Changed:
+    """A probe world whose answers are changed on their way."""
+
+    def __init__(self, change: Callable[[TimeStep], Any]) -> None:
+        self.inner, self.change = PROBES["corridor"](), change
+        self.spec = self.inner.spec
+
+    def reset(self, key: Any) -> Any:
+        return self.inner.reset(key)
+
+    def step(self, state: Any, action: Any) -> Any:
+        state, timestep = self.inner.step(state, action)
+        return state, self.change(timestep)
+
+
+class OtherState(Changed):
+    def step(self, state: Any, action: Any) -> Any:
+        return jnp.zeros(3), super().step(state, action)[1]
+
+
+class Misspecified(Changed):
+    def __init__(self) -> None:
+        super().__init__(lambda timestep: timestep)
+        self.spec = self.spec._replace(observation={"eye": Vector(3)})
+
+
+class WithoutReset:
+    spec, step = PROBES["corridor"]().spec, PROBES["corridor"]().step
+
+
+def broken() -> NoReturn:
+    raise ValueError("out of\norder")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Changed(lambda t: t._replace(reward=t.reward.astype(jnp.int32))),
+         r"step gives reward that is int32\[\]: it must be float32\[\]$"),
+        (lambda: Changed(lambda t: t._replace(is_last=t.is_last[None])),
+         r"step gives is_last that is bool\[1\]: it must be bool\[\]$"),
+        (lambda: Changed(lambda t: t._replace(observation=jnp.zeros(99))),
+         r"step gives an observation that is float32\[99\]: it must be "),
+        (lambda: Changed(tuple), "step answers with a tuple: it must be a state and a TimeStep"),
+        (lambda: OtherState(lambda t: t), r"step makes a state of float32\[3\] of one of "),
+        (Misspecified, "reset has observations with no entries, but the spec has the entries eye"),
+        (WithoutReset, "makes a WithoutReset: it must have a spec, and reset and step"),
+        (broken, "cannot be made: ValueError: out of order$"),
+    ],
+)  # fmt: skip
+def test_what_is_not_as_specified_is_said_in_one_line(make: Callable[[], Any], message: str) -> None:
+    register_env("changed", make)
+    with pytest.raises(UserError, match=f"^environment 'changed'.*{message}") as caught:
+        make_env("changed")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_as_specified_is_taken() -> None:
+    """Numbers of Python for what never changes among it."""
+    register_env("changed", lambda: Changed(lambda timestep: timestep._replace(is_first=False, discount=1.0)))
+    assert make_env("changed").spec.name == "probe:corridor"
