@@ -95,8 +95,8 @@ _BUILT_IN = {
     "atari-small": Preset("a light encoder and a small core: Atari on two CPU cores", _ATARI_SMALL),
 }
 PRESETS: Registry[Preset] = Registry("preset", {})
-for _name, _preset in _BUILT_IN.items():
-    PRESETS.add(_name, _preset)
+for _name, _built_in in _BUILT_IN.items():
+    PRESETS.add(_name, _built_in)
 
 
 class Ablation(NamedTuple):
