@@ -124,6 +124,16 @@ def test_a_complete_study_says_so(call: Call) -> None:
     assert (code, out, err) == (0, "complete: 2 of 2 runs are done; see place\n", "")
 
 
+def test_a_directory_that_is_no_text_is_told_all_the_same(call: Call) -> None:
+    odd = Path(os.fsdecode(b"\xff\n"))
+    for run in plan_runs(read_study("small.toml")):
+        finish(run, odd)
+    (odd / "study.toml").write_text(SMALL)
+    assert call("small.toml", "--dir", str(odd)) == (0, "complete: 2 of 2 runs are done; see \\udcff\\n\n", "")
+    code, out, _ = call("small.toml", "--dir", str(odd / "x"), "--dry-run", "--only", "rnd")
+    assert (code, out.count("\n")) == (0, 1)
+
+
 def test_failures_are_told_at_the_end(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     states = {"probe-memory/none-seed0": RunState("done", 96, 96, 1.0),
               "probe-memory/rnd-seed0": RunState("failed", 0, 96, 0.0, exit_code=3, message="it broke")}  # fmt: skip

@@ -264,3 +264,10 @@ def test_a_state_that_cannot_be_written_stops_no_run(tmp_path: Path) -> None:
     [state] = run_study(study, tmp_path / "s", display=spy).values()
     assert state.state == "done"
     assert spy.said.count("study.json cannot be written: Is a directory") == 1
+
+
+def test_the_directory_may_be_called_anything(tmp_path: Path) -> None:
+    directory = tmp_path / os.fsdecode(b"\xff it's\n")
+    [state] = run_study(study_with("good"), directory).values()
+    assert state.state == "done"
+    assert b"\xff it" in (directory / "logs" / "probe-memory" / "good-seed0.log").read_bytes()

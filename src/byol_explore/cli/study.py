@@ -12,6 +12,7 @@ from rich.table import Table
 from byol_explore.cli.parsing import parse
 from byol_explore.errors import UserError
 from byol_explore.interrupts import Interrupts
+from byol_explore.report.words import printable
 from byol_explore.study.file import Study, read_study, shipped_studies
 from byol_explore.study.plan import PlannedRun, plan_runs, shell_line
 
@@ -67,16 +68,17 @@ def _run_missing(command: StudyCommand, study: Study, directory: Path) -> int:
     runs = plan_runs(study, seeds=command.seeds, only=command.only)
     check_study_dir(directory, study)
     missing = [run for run in runs if look(run, directory).state != "done"]
-    complete = f"complete: {len(runs)} of {len(runs)} runs are done; see {directory}"
+    complete = f"complete: {len(runs)} of {len(runs)} runs are done; see {printable(directory)}"
     if not missing:
         print(complete)
         return 0
     _check(study, missing)
     if command.dry_run:
         for run in missing:
-            print(shell_line(run.train_arguments(directory)))
+            print(printable(shell_line(run.train_arguments(directory))))
         return 0
-    print(f"{study.name}: {len(missing)} of {len(runs)} runs are missing; {command.parallel} at a time in {directory}")
+    where = printable(directory)
+    print(f"{study.name}: {len(missing)} of {len(runs)} runs are missing; {command.parallel} at a time in {where}")
     try:
         states = run_study(
             study, directory, parallel=command.parallel, seeds=command.seeds, only=command.only,
@@ -110,7 +112,7 @@ def _continuing(command: StudyCommand, directory: Path) -> str:
     words = ["byol-explore", "study", command.study, "--dir", str(directory), "--parallel", str(command.parallel)]
     words += ["--retries", str(command.retries)] if command.retries else []
     words += ["--seeds", str(command.seeds)] if command.seeds is not None else []
-    return shlex.join([*words, *(["--only", command.only] if command.only else [])])
+    return printable(shlex.join([*words, *(["--only", command.only] if command.only else [])]))
 
 
 def _print_shipped() -> None:

@@ -39,7 +39,7 @@ class Child:
         threads = {name: str(len(cores)) for name in ("NPROC", "OMP_NUM_THREADS")}  # the first is XLA's
         self._log = log
         with log.open("ab") as file:
-            file.write(f"$ {title}\n".encode())
+            file.write(f"$ {title}\n".encode(errors="surrogateescape"))  # of names that are no text
             file.flush()
             self._begin = file.tell()
             self._process = subprocess.Popen(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from byol_explore.errors import UserError
 from byol_explore.files import write_atomically
 from byol_explore.interrupts import Interrupts
-from byol_explore.report.words import why
+from byol_explore.report.words import printable, why
 from byol_explore.run.locking import DirectoryLock, is_held
 from byol_explore.study.display import NullStudyDisplay, StudyDisplay, StudyProgress, outcome
 from byol_explore.study.eta import seconds_left
@@ -130,7 +130,8 @@ class _Runner:
             self._start(place, run)
         if self.waiting and not self.places and not self.said_waiting:
             self.said_waiting = True
-            self.display.say(f"waiting for other processes that train in {self.waiting[0].directory(self.directory)}")
+            where = printable(self.waiting[0].directory(self.directory))
+            self.display.say(f"waiting for other processes that train in {where}")
 
     def _start(self, place: int, run: PlannedRun) -> None:
         state, title = self.states[run.name], shell_line(run.train_arguments(self.directory))
