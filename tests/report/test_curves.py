@@ -1,6 +1,7 @@
 """The picture of a run."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,11 @@ def test_what_is_no_number_is_not_drawn(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     assert draw_curves(tmp_path)
     assert drawn == [[2.0, 3.0]]
+
+
+def test_a_run_may_be_called_anything(tmp_path: Path) -> None:
+    """At the end of its training it is too late to complain."""
+    directory = tmp_path / os.fsdecode(b"\xff $x_{\n")
+    directory.mkdir()
+    write(directory, [{"steps": 10, "kl": 1.0}])
+    assert draw_curves(directory)

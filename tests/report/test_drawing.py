@@ -1,10 +1,13 @@
 """Figures for papers."""
 
+import io
 from pathlib import Path
 
 import numpy as np
+import pytest
 from matplotlib.colors import to_hex
 
+from byol_explore.report import drawing
 from byol_explore.report.drawing import draw_figure
 from byol_explore.report.model import Bars, Curve, HeatMap, Plot
 from byol_explore.report.palette import stroke
@@ -62,3 +65,33 @@ def test_slices_share_their_scale_and_walls_are_walls() -> None:
 def test_blocks_without_numbers_can_be_drawn() -> None:
     assert draw_figure(Plot("p", "", "x", "y", []), []).axes
     assert draw_figure(HeatMap("m", "", ["###"], [("now", [[None] * 3])], "visits", logarithmic=True), []).axes
+
+
+def test_no_figure_is_higher_than_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "HIGHEST", 5)
+    many = [f"variant {index}" for index in range(40)]
+    figure = draw_figure(Bars("b", "", "x", many, [1.0] * 40, [None] * 40, [None] * 40), many)
+    assert figure.get_size_inches()[1] == 5
+
+
+EXTREME = Curve("rnd", [1.0, 5e15], [-9e99, 9e99], [-9e99, -9e99], [9e99, 9e99])
+TINY = Curve("rnd", [1.0, 9e18], [1e-99, 9e99], [1e-99, 1e-99], [9e99, 9e99])
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        Plot("p", "", "x", "y", [EXTREME]),
+        Plot("p", "", "x", "y", [TINY], logarithmic=True),
+        Plot("p", "", "x", "y", [EXTREME], logarithmic=True),
+        Bars("b", "", "x", ["rnd"], [9e99], [-9e99], [9e99]),
+        HeatMap("m", "", ["." * 1000], [("", [[9e99, 1e-99, *([None] * 998)]])] * 16, "visits", logarithmic=True),
+        HeatMap("m", "", ["."] * 8, [("", [[9e99], [-9e99], *([[None]] * 6)])] * 16, "visits"),
+        HeatMap("m", "", [".."], [("", [[1.0, None]])], "visits", logarithmic=True),
+    ],
+)
+def test_what_a_report_may_hold_can_be_drawn(block: Plot | Bars | HeatMap) -> None:
+    """The largest and the smallest numbers, and floors that are all width or all height."""
+    file = io.BytesIO()
+    draw_figure(block, ["rnd"]).savefig(file, format="png", dpi=10)
+    assert file.getvalue().startswith(b"\x89PNG")

@@ -19,7 +19,10 @@ from byol_explore.report.words import listed, printable
 
 @dataclass(frozen=True)
 class ReportCommand:
-    """Compare runs: one page to open in a browser, and its figures and tables as files beside it."""
+    """Compare runs: one page to open in a browser, and its figures and tables as files beside it.
+
+    Runs that cannot be read are named and left out. Files are taken from inside of run directories only.
+    """
 
     directories: tyro.conf.Positional[tuple[Path, ...]]
     """Run or study directories; all runs below them are compared."""

@@ -11,6 +11,7 @@ from byol_explore.report import metrics_table
 from byol_explore.report.drawing import scale_axis
 from byol_explore.report.logs import PLAIN, number, read_metrics
 from byol_explore.report.metrics_table import STEPS, Metric
+from byol_explore.report.words import printable
 
 COLUMNS = 4
 
@@ -25,7 +26,7 @@ def draw_curves(directory: Path) -> Path | None:
     figure = Figure(figsize=(16, 3 * height), layout="constrained")  # without pyplot, whose state is the caller's
     for index, panel in enumerate(panels.items(), 1):
         _panel(figure.add_subplot(height, COLUMNS, index), rows, *panel)
-    figure.suptitle(str(directory), parse_math=False)
+    figure.suptitle(printable(directory), parse_math=False)
     path = directory / "curves.png"
     temporary = directory / "curves.tmp.png"
     figure.savefig(temporary, dpi=100)

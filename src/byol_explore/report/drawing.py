@@ -12,6 +12,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, NullFormatter
 from byol_explore.report.model import Bars, HeatMap, Plot
 from byol_explore.report.palette import RAMP, Stroke, family_stroke, stroke
 
+HIGHEST = 300  # inches: a figure with more pixels than 65,535 cannot be drawn
 _LEGEND_COLUMNS = 4
 _MAP_COLUMNS = 4
 _LONGEST = 40  # letters of a name that a figure has room for
@@ -81,6 +82,7 @@ def _figure(
     width: float, height: float, *, left: float, right: float, bottom: float, top: float
 ) -> tuple[Figure, Axes]:
     """A figure of one axis with margins in inches: placing things by their size takes longer than drawing them."""
+    height = min(height, HIGHEST)
     figure = Figure(figsize=(width, height))
     place = (left / width, bottom / height, (width - left - right) / width, (height - bottom - top) / height)
     return figure, figure.add_axes(place)
