@@ -95,6 +95,16 @@ def test_a_run_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr() == (f"1 run, 0.0 MB: {tmp_path}/thin\n", told)
 
 
+@pytest.mark.parametrize("words", ["report a\nb", "report a\nb/c", "thin a\nb --out out", "thin a\nb/r --out a\nb/r/x"])
+def test_a_mistake_with_an_odd_name_is_one_line(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(Path("a\nb"), "r") if words.startswith("thin a\nb/r") else Path("a\nb").mkdir()
+    assert main(words.split(" ")) == 2
+    assert capsys.readouterr().err.startswith(r"error: a\nb")
+
+
 def test_directories_may_be_called_anything(tmp_path: Path) -> None:
     """In a process of its own, whose output takes UTF-8 and nothing else; with all files, and as a copy."""
     names = [

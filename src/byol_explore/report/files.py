@@ -16,6 +16,7 @@ from byol_explore.report.naming import named_sections
 from byol_explore.report.page import GENERATOR, render_page
 from byol_explore.report.placing import placed
 from byol_explore.report.table_text import csv_lines, csv_text, latex_text, markdown_text
+from byol_explore.report.words import printable
 
 Progress = Callable[[int, int], None]  # blocks written, of all
 
@@ -27,7 +28,7 @@ def check_target(target: Path) -> None:
     page = target / "index.html"
     if page.is_file() and f'content="{GENERATOR}"' in page.read_text(encoding="utf-8", errors="replace")[:2000]:
         return
-    raise UserError(f"{target} exists and is no report: choose another --out")
+    raise UserError(f"{printable(target)} exists and is no report: choose another --out")
 
 
 def write_report(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from byol_explore.errors import UserError
 from byol_explore.report.logs import PACKED, PLAIN
-from byol_explore.report.words import why
+from byol_explore.report.words import printable, why
 
 MOST_FOLDERS = 20_000  # below one directory: more is a home or a disk, and no place of runs
 CONFIG = "config.json"
@@ -37,7 +37,9 @@ def folders(root: Path) -> Iterator[Folder]:
             continue
         seen.add(place)
         if len(seen) > MOST_FOLDERS:
-            raise UserError(f"{root} has more than {MOST_FOLDERS:,} folders below it: name those that hold the runs")
+            raise UserError(
+                f"{printable(root)} has more than {MOST_FOLDERS:,} folders below it: name those that hold the runs"
+            )
         yield Folder(path, is_run)
         waiting += inside
 

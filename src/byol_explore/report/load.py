@@ -130,10 +130,12 @@ def load_runs(directories: str | Path | Iterable[str | Path]) -> Runs:
 def _load_below(root: Path, found: dict[Path, Run], unreadable: list[str]) -> None:
     """Add the runs at or below a directory to those that were found already, by their real paths."""
     if not root.is_dir():
-        raise UserError(f"{root} is not a directory: name one that holds runs")
+        raise UserError(f"{printable(root)} is not a directory: name one that holds runs")
     below = list(folders(root))
     if not any(folder.is_run or folder.why_unreadable for folder in below):
-        raise UserError(f"{root} holds no run: neither it nor anything below it has config.json and metrics.jsonl")
+        raise UserError(
+            f"{printable(root)} holds no run: neither it nor anything below it has config.json and metrics.jsonl"
+        )
     for path, is_run, unread in below:
         if unread:
             unreadable.append(_reason(path, root, unread))

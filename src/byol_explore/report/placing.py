@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from byol_explore.errors import UserError
-from byol_explore.report.words import why
+from byol_explore.report.words import printable, why
 
 
 @contextlib.contextmanager
@@ -23,7 +23,7 @@ def placed(target: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     except OSError as error:
-        raise UserError(f"{target} cannot be written: {why(error)}; nothing was changed") from error
+        raise UserError(f"{printable(target)} cannot be written: {why(error)}; nothing was changed") from error
 
 
 def _exchange(place: Path, new: Path, old: Path) -> None:

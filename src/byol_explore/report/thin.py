@@ -21,6 +21,7 @@ from byol_explore.report.places import mapped
 from byol_explore.report.placing import placed
 from byol_explore.report.series import evenly
 from byol_explore.report.short_films import short_film
+from byol_explore.report.words import printable
 
 MOST_LINES = 200  # of a log; a curve has no more points
 DIGITS = 5  # of every number that has a fraction
@@ -38,9 +39,11 @@ class Thinned(NamedTuple):
 def thin_runs(directory: Path, target: Path) -> Thinned:
     """Copy the runs below a directory without what its report does not show, all or nothing."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UserError(f"{target} exists and is not empty: choose another --out")
+        raise UserError(f"{printable(target)} exists and is not empty: choose another --out")
     if target.resolve().is_relative_to(directory.resolve()):
-        raise UserError(f"{target} lies in {directory}, which it is to be a copy of: choose another --out")
+        raise UserError(
+            f"{printable(target)} lies in {printable(directory)}, which it is to be a copy of: choose another --out"
+        )
     runs = load_runs(directory)
     tasks: dict[Path, list[str]] = defaultdict(list)
     for run, task, _ in mapped(runs, outcomes(runs)).shown:
