@@ -47,13 +47,13 @@ def test_names_may_be_anything(tmp_path: Path) -> None:
 
 @pytest.fixture
 def depths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory with 1,500 folders in it, each in the one before."""
+    """A directory with 1,100 folders in it, each in the one before."""
     monkeypatch.chdir(tmp_path)
-    for _ in range(1500):
+    for _ in range(1100):
         os.mkdir("d")
         os.chdir("d")
     yield tmp_path
-    for _ in range(1500):
+    for _ in range(1100):
         os.chdir("..")
         os.rmdir("d")
 
