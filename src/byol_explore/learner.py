@@ -14,7 +14,7 @@ import optax
 from byol_explore.algorithms.base import Choices
 from byol_explore.algorithms.critic import Critic
 from byol_explore.algorithms.judging import Judge, Judged, Statistics, compounded
-from byol_explore.curiosity.base import CuriosityOutput
+from byol_explore.curiosity.base import CuriosityOutput, ask, move
 from byol_explore.curiosity.vitals import vitals
 from byol_explore.envs.base import EnvSpec
 from byol_explore.networks.assembly import Actor, Networks, View
@@ -155,7 +155,7 @@ class Learner:
         return (
             LearnerState(
                 online=online,
-                curiosity=online.curiosity.after(state.curiosity, encoder, sequence),
+                curiosity=move(online.curiosity, state.curiosity, encoder, sequence),
                 acting=jax.tree.map(lambda new, old: jnp.where(refresh, new, old), online.actor, state.acting),
                 duals=duals,
                 optimizer=optimizer,
@@ -172,7 +172,7 @@ class Learner:
         sequence, before = trajectory.sequence, trajectory.before
         view = actor.representation.unroll(sequence, before, memory.core)
         curious = view if actor.curious is None else actor.curious.unroll(sequence, before, memory.curious)
-        curiosity = online.curiosity(state.curiosity, curious, sequence)
+        curiosity = ask(online.curiosity, state.curiosity, curious, sequence)
         return Seen(view, curious, curiosity, online.value.hidden(view.belief))
 
     def intrinsic_reward(self, state: LearnerState, trajectory: Trajectory) -> Array:

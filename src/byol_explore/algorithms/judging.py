@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from byol_explore.algorithms.base import Algorithm
 from byol_explore.algorithms.critic import Critic
 from byol_explore.curiosity.reward import Rewards, RewardSettings, RewardStatistics, initial_statistics, make_rewards
+from byol_explore.errors import UserError
 from byol_explore.networks.layers import Linear
 from byol_explore.ops import moments, popart
 from byol_explore.ops.moments import masked_mean
@@ -83,6 +84,10 @@ class Judge:
         value = self.critic.values(layer, statistics.popart, hidden, task)
         reward, discount = (1.0 - self.gamma) * rewards.total, self.gamma * trajectory.discount
         target, advantage = self.algorithm.targets(value, reward, discount, valid)
+        for what, array in (("value targets", target), ("advantages", advantage)):
+            if array.shape != valid.shape:
+                name = type(self.algorithm).__name__
+                raise UserError(f"algorithm {name} makes {what} of shape {array.shape}: it must be {valid.shape}")
         statistics = Statistics(reward_statistics, self.critic.update(statistics.popart, target, task[:-1], valid))
         return Judgement(statistics, rewards, value, Judged(advantage, target, rewards.normalized))
 

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from typing import ClassVar, NamedTuple, Self
 
 import equinox as eqx
+import jax
 
+from byol_explore.errors import UserError
 from byol_explore.networks.assembly import View
+from byol_explore.ops.moments import masked_mean
 from byol_explore.settings.parts import CuriosityConfig, NetworkConfig
 from byol_explore.spaces import ActionSpec
 from byol_explore.types import Array, Encoder, PyTree, Sequence
@@ -21,7 +24,7 @@ class CuriosityOutput(NamedTuple):
 
     loss: Array  # [] to be minimised
     uncertainty: Array  # [T-1, B] raw, of each transition; no gradient flows through it
-    metrics: dict[str, Array]
+    metrics: dict[str, Array]  # "prediction_error" [K] per step ahead among them, else it is the mean uncertainty
 
 
 class Materials(NamedTuple):
@@ -65,3 +68,29 @@ class Curiosity(eqx.Module):
     def target(self, state: PyTree) -> Encoder:
         """The encoder whose embeddings are predicted, of a method that has a target."""
         raise NotImplementedError
+
+
+def ask(method: Curiosity, state: PyTree, view: View, sequence: Sequence) -> CuriosityOutput:
+    """What a method says of a batch of sequences; a UserError if that is not what it should be."""
+    output, name = method(state, view, sequence), type(method).__name__
+    if not isinstance(output, CuriosityOutput):
+        raise UserError(f"method {name} answers with a {type(output).__name__}: it must be a CuriosityOutput")
+    expected = {"a loss": (output.loss, ()), "an uncertainty": (output.uncertainty, sequence.valid.shape)}
+    for what, (array, shape) in expected.items():
+        if array.shape != shape:
+            raise UserError(f"method {name} answers with {what} of shape {array.shape}: it must be {shape}")
+    mean = masked_mean(output.uncertainty, sequence.valid)
+    return output._replace(metrics={"prediction_error": mean[None], **output.metrics})
+
+
+def move(method: Curiosity, state: PyTree, encoder: Encoder, sequence: Sequence) -> PyTree:
+    """The method's state after a learner step; a UserError if it has become another kind of thing."""
+    after = method.after(state, encoder, sequence)
+    types = [(jax.tree.structure(tree), *map(_type, jax.tree.leaves(tree))) for tree in (state, after)]
+    if types[0] != types[1]:
+        raise UserError(f"method {type(method).__name__}: after makes a state of other types or shapes than init")
+    return after
+
+
+def _type(leaf: Array) -> tuple[tuple[int, ...], str]:
+    return leaf.shape, str(leaf.dtype)

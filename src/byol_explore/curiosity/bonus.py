@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials
+from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials, ask, move
 from byol_explore.curiosity.reward import RewardSettings, RewardStatistics, initial_statistics, make_rewards, pay
 from byol_explore.curiosity.vitals import vitals
 from byol_explore.networks.assembly import Representation, View, make_representation
@@ -117,7 +117,7 @@ class Bonus:
         action = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), memory.action, sequence.action)
         before = Before(action, jnp.zeros(sequence.is_first.shape))
         view = networks.representation.unroll(sequence, before, memory.core)
-        return view, networks.method(state.method, view, sequence)
+        return view, ask(networks.method, state.method, view, sequence)
 
     def update(
         self, state: BonusState, memory: BonusMemory, sequence: Sequence
@@ -139,7 +139,7 @@ class Bonus:
         after = BonusState(
             networks=networks,
             normalizer=state.normalizer.moved(sequence.observation),
-            method=networks.method.after(state.method, networks.representation.encoder, seen),
+            method=move(networks.method, state.method, networks.representation.encoder, seen),
             optimizer=optimizer,
             statistics=statistics,
         )
