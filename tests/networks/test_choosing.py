@@ -42,6 +42,14 @@ class Mine(ObservationEncoder):
         return self.linear(observation)
 
 
+class Wide(Mine):
+    """Makes embeddings of another size than it is told to."""
+
+    @classmethod
+    def make(cls, spec: Vector, network: NetworkConfig, size: int, key: jax.Array) -> Self:
+        return cls(Linear(spec.size, size + 1, key))
+
+
 def with_encoder(name: str, observation: str = "grid") -> NetworkConfig:
     return dataclasses.replace(network_of(observation), encoder=name)
 
@@ -103,6 +111,7 @@ def test_in_a_dict_the_named_encoder_reads_what_it_can() -> None:
         ("tokens", "vector", r"\(Tokens\): choose from: tokens$"),
         ("hard-eight", "tokens", r"\(Image\): choose from: vector, image, atari, hard-eight$"),
         ("grid", "eyes", r"'eyes'.*grid, vector, image, atari, hard-eight, tokens"),
+        ("vector", f"{__name__}:Wide", r"Wide' makes \(2, 9\) of two observations: it must be \(2, 8\)$"),
         ("grid", "byol_explore.spaces:Vector", r"is no subclass of byol_explore.networks.encoders.ObservationEncoder"),
     ],
 )

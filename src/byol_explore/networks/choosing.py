@@ -6,6 +6,7 @@ from byol_explore.errors import UserError, unknown
 from byol_explore.networks.dict_encoder import DictEncoder
 from byol_explore.networks.encoders import ObservationEncoder
 from byol_explore.registries import ENCODERS
+from byol_explore.registry import is_import_path
 from byol_explore.settings.parts import AUTO, NetworkConfig
 from byol_explore.spaces import Grid, Image, Interface, Kind, Tokens, Vector
 from byol_explore.types import Array
@@ -20,12 +21,24 @@ def make_encoder(config: NetworkConfig, spec: Interface, key: Array, size: int |
     entries, chosen = encoded_entries(config, spec), encoder_names(config, spec)
 
     def make(name: str, key: Array) -> ObservationEncoder:
-        return ENCODERS.get(chosen[name]).make(entries[name], config, size, key)
+        encoder = ENCODERS.get(chosen[name]).make(entries[name], config, size, key)
+        if is_import_path(chosen[name]):
+            _check_embeddings(chosen[name], encoder, entries[name], size)
+        return encoder
 
     if not isinstance(spec.observation, dict):
         return make("", key)
     *keys, linear_key = jax.random.split(key, len(entries) + 1) if len(entries) > 1 else (key, key)
     return DictEncoder({name: make(name, k) for name, k in zip(sorted(entries), keys, strict=True)}, size, linear_key)
+
+
+def _check_embeddings(name: str, encoder: ObservationEncoder, kind: Kind, size: int) -> None:
+    """A UserError if an encoder of others' code makes anything but embeddings [n, size] of observations [n, ...]."""
+    several = jax.ShapeDtypeStruct((2, *kind.shape), kind.dtype)
+    embedding = jax.eval_shape(encoder, several)
+    if getattr(embedding, "shape", None) != (2, size):
+        found = getattr(embedding, "shape", type(embedding).__name__)
+        raise UserError(f"network.encoder {name!r} makes {found} of two observations: it must be {(2, size)}")
 
 
 def encoder_names(config: NetworkConfig, spec: Interface) -> dict[str, str]:
