@@ -58,6 +58,7 @@ def broken() -> NoReturn:
          r"step gives an observation that is float32\[99\]: it must be "),
         (lambda: Changed(tuple), "step answers with a tuple: it must be a state and a TimeStep"),
         (lambda: OtherState(lambda t: t), r"step makes a state of float32\[3\] of one of "),
+        (lambda: Changed(lambda t: t._replace(is_first=True)), "is_first must be true in what reset"),
         (Misspecified, "reset has observations with no entries, but the spec has the entries eye"),
         (WithoutReset, "makes a WithoutReset: it must have a spec, and reset and step"),
         (broken, "cannot be made: ValueError: out of order$"),

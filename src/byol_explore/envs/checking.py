@@ -8,7 +8,7 @@ import numpy as np
 from byol_explore.envs.base import Environment, EnvSpec
 from byol_explore.errors import UserError
 from byol_explore.spaces import Kind
-from byol_explore.types import TimeStep
+from byol_explore.types import Array, TimeStep
 
 _SCALARS = {"reward": np.float32, "discount": np.float32, "is_first": np.bool_, "is_last": np.bool_}
 
@@ -23,6 +23,21 @@ def check_inside(name: str, env: Environment) -> None:
         _check_timestep(f"environment {name!r}: {function}", env.spec, timestep)
     if _types(after) != _types(state):
         raise UserError(f"environment {name!r}: step makes a state of {_types(after)} of one of {_types(state)}")
+    if _begins(env) != (True, False):
+        raise UserError(
+            f"environment {name!r}: is_first must be true in what reset answers, and false in what step does"
+        )
+
+
+def _begins(env: Environment) -> tuple[bool, bool]:
+    """What the first two answers say of it; all else that they would say is left out by the compiler."""
+
+    def first_two(key: Array) -> tuple[Any, Any]:
+        state, timestep = env.reset(key)
+        return timestep.is_first, env.step(state, env.spec.action.zero())[1].is_first
+
+    first, then = jax.jit(first_two)(jax.random.key(0))
+    return bool(first), bool(then)
 
 
 def _check_timestep(where: str, spec: EnvSpec, timestep: TimeStep) -> None:
