@@ -54,6 +54,27 @@ def test_a_loaded_agent_acts_as_the_policy_that_was_trained(trained: Path) -> No
     assert ends > 0
 
 
+def test_other_observations_than_it_knows_are_refused(trained: Path) -> None:
+    """In one line each, and before anything is computed."""
+    agent = load_agent(trained)
+    shape = agent.spec.observation.shape
+    for wrong in (
+        np.zeros(shape),
+        np.zeros((2, 99)),
+        np.zeros((2, *shape, 1)),
+        {"eye": np.zeros((2, *shape))},
+        [],
+        None,
+    ):
+        with pytest.raises(UserError, match=r"^observations of shape .*: each must be \("):
+            agent.act(wrong)
+    agent.act(np.zeros((2, *shape), np.float32))
+    with pytest.raises(UserError, match=r"rewards of shape \(3,\) for 2 observations: it must be \(2,\)"):
+        agent.act(np.zeros((2, *shape), np.float32), np.zeros(3))
+    with pytest.raises(UserError, match=r"a mask of shape \(5,\), but the episodes of 2 run"):
+        agent.reset(np.ones(5, bool))
+
+
 def test_after_a_reset_it_starts_as_it_did(trained: Path) -> None:
     agent = load_agent(trained)
     observation = np.zeros((2, *agent.spec.observation.shape), np.float32)

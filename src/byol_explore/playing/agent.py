@@ -39,12 +39,15 @@ class Agent:
         if where is None or self._memory is None:
             self._memory = None
         else:
-            self._begins = self._begins | np.asarray(where, bool)
+            where = np.asarray(where, bool)
+            if where.shape != self._begins.shape:
+                raise UserError(f"a mask of shape {where.shape}, but the episodes of {len(self._begins)} run")
+            self._begins = self._begins | where
 
     def act(self, observation: PyTree, reward: np.ndarray | None = None, *, greedy: bool = True) -> Any:
         """Actions for observations [E, ...]; `reward` [E] is what the last action brought, for agents that read it."""
         seen = self._read(observation)
-        count = jax.tree.leaves(seen)[0].shape[0]
+        count = self._count(seen)
         if self._memory is None:
             self._memory = self.actor.initial_memory(self.spec, count)
             self._begins = np.ones(count, bool)
@@ -52,18 +55,33 @@ class Agent:
             raise UserError(f"{count} observations, but the episodes of {len(self._begins)} run: reset() first")
         self._key, key = jax.random.split(self._key)
         rewards = np.zeros(count, np.float32) if reward is None else np.asarray(reward, np.float32)
+        if rewards.shape != (count,):
+            raise UserError(f"rewards of shape {rewards.shape} for {count} observations: it must be {(count,)}")
         timestep = TimeStep(seen, rewards, np.ones(count, np.float32), self._begins, np.zeros(count, bool))
         self._memory, _, action = self._act(self.actor, self._memory, timestep, key, greedy=greedy)
         self._begins = np.zeros(count, bool)
         return self._native(Action(*map(np.asarray, action)))
 
+    def _count(self, seen: PyTree) -> int:
+        """How many observations these are; a UserError unless all are what the spec says."""
+        kinds, entries = (x if isinstance(x, dict) else {"": x} for x in (self.spec.observation, seen))
+        shapes: dict[str, tuple[int, ...]] = {name: getattr(array, "shape", ()) for name, array in entries.items()}
+        wanted = {name: kind.shape for name, kind in kinds.items()}
+        counts = {shape[:1] for shape in shapes.values()}
+        if {name: shape[1:] for name, shape in shapes.items()} != wanted or len(counts) > 1 or () in counts:
+            found, expected = (x.get("", x) for x in (shapes, wanted))
+            raise UserError(
+                f"observations of shape {found}: each must be {expected}, with an axis of them all in front"
+            )
+        return counts.pop()[0]
 
-def load_agent(run_dir: Path | str, *, checkpoint: str = "last", seed: int = 0) -> Agent:
+
+def load_agent(run_dir: Path | str, *, checkpoint: str | int = "last", seed: int = 0) -> Agent:
     """The agent of a run; `checkpoint` is last, best or the step of one, `seed` that of sampled actions."""
     directory = Path(run_dir)
     config = load_config(directory)
     envs = make_envs(config.env_ids, config.env_settings)
-    restored = restore_actor(config, envs[0].spec, len(envs), Checkpoints(directory / "checkpoints"), checkpoint)
+    restored = restore_actor(config, envs[0].spec, len(envs), Checkpoints(directory / "checkpoints"), str(checkpoint))
     return Agent(restored.state, envs[0].spec, envs[0], seed=seed)
 
 
