@@ -20,7 +20,7 @@ _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 def is_import_path(name: str) -> bool:
     """Whether a name is one like `my_package.bonuses:Density`."""
-    return _IMPORT_PATH.fullmatch(name) is not None
+    return isinstance(name, str) and _IMPORT_PATH.fullmatch(name) is not None
 
 
 def import_part(kind: str, path: str) -> Any:

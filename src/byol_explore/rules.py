@@ -70,9 +70,13 @@ def _check_type(value: Any, kinds: tuple[Any, ...], path: str) -> None:
     accepted = tuple(get_origin(kind) or kind for kind in kinds)
     fits = isinstance(value, accepted) and (bool in accepted or not isinstance(value, bool))
     if not fits and not (float in accepted and isinstance(value, int) and not isinstance(value, bool)):
-        raise UserError(
-            f"{path} is {value!r}: it must be {' or '.join(_WORDS.get(kind, str(kind)) for kind in accepted)}"
-        )
+        words = [_WORDS.get(kind) or str(kind.__name__) for kind in accepted]
+        raise UserError(f"{path} is {value!r}: it must be {' or '.join(words)}")
+    if isinstance(value, tuple):
+        [element] = {get_args(kind)[0] for kind in kinds if get_origin(kind) is tuple}
+        for item in value:
+            if type(item) is not element:
+                raise UserError(f"{path} is {value!r}: each of it must be {_WORDS[element]}")
 
 
 _WORDS: dict[Any, str] = {

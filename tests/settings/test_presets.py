@@ -8,12 +8,13 @@ import pytest
 from byol_explore.cli.train import parse_train
 from byol_explore.envs.adapters.atari_settings import AtariSettings
 from byol_explore.envs.settings import fill, read_words
+from byol_explore.errors import UserError
 from byol_explore.networks.cores import CORES
 from byol_explore.registries import ENCODERS
 from byol_explore.settings.config import Config
 from byol_explore.settings.methods import prioritizes
 from byol_explore.settings.parts import RuntimeConfig, VMPOConfig
-from byol_explore.settings.presets import PRESETS, make_config
+from byol_explore.settings.presets import PRESETS, checked, make_config
 from byol_explore.study.file import read_study
 
 
@@ -137,3 +138,14 @@ def test_the_grid_preset_is_the_default_with_less_curiosity_and_a_quicker_policy
     assert (grid.curiosity.mixing, grid.stop_at_success) == (0.05, 0.95)
     assert (grid.vmpo, grid.runtime) == (VMPOConfig(temperature_epsilon=0.5), RuntimeConfig())
     assert grid.optimizer.learning_rate == 2e-3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"method": 3}, {"preset": None}, {"ablation": []}, {"algorithm": None}, {"env_settings": 5},
+     {"env_settings": None}, {"network": {"core": "rnn"}}, {"network": {"core_reads": (1,)}}, {"curiosity": None}],
+)  # fmt: skip
+def test_what_is_no_value_at_all_is_said_in_one_line(changes: dict[str, Any]) -> None:
+    with pytest.raises(UserError) as caught:
+        checked(make_config(**changes))
+    assert "\n" not in str(caught.value)

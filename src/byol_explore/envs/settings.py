@@ -22,7 +22,7 @@ _NAMED = {"true": True, "false": False, "none": None}
 
 def to_words(settings: Mapping[str, Any] | Iterable[str]) -> tuple[str, ...]:
     """Words from a table, in which tables may lie, or from words."""
-    if isinstance(settings, str):
+    if isinstance(settings, str) or not isinstance(settings, Iterable):
         raise UserError(f"env_settings is {settings!r}: it must be a list of words like name=value, or a table")
     if not isinstance(settings, Mapping):
         return tuple(settings)

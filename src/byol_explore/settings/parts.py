@@ -1,8 +1,9 @@
 """What the parts of a run can be set to, a frozen dataclass each: settings, command line and its help at once."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from byol_explore.rules import AtLeastTwo, BelowOne, Fraction, NotNegative, Positive, Share, Sizes
+from byol_explore.rules import AtLeastTwo, BelowOne, Fraction, NotNegative, OneOf, Positive, Share, Sizes
 
 AUTO = "auto"  # the encoder that is usual for a kind of observations
 
@@ -34,7 +35,7 @@ class NetworkConfig:
     """Numbers per cell that the grid encoder looks up."""
     embedding_size: Positive[int] = 64
     """N, the size of f(o)."""
-    core: str = "gru"
+    core: Annotated[str, OneOf(("gru", "lstm"))] = "gru"
     """Recurrent core: gru or lstm."""
     belief_size: Positive[int] = 64
     """M, the size of b."""

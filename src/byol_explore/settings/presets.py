@@ -124,16 +124,16 @@ ABLATIONS = {
 
 def make_config(preset: str = "grid", ablation: str = "none", method: str = "byol-explore", **changes: Any) -> Config:
     """A preset with an ablation applied, and then other changes: `env="rooms-4", curiosity={"horizon": 8}`."""
-    start = _preset(preset)
+    start = _config_of(preset)
     METHODS.check(method)
-    if ablation not in ABLATIONS:
+    if ablation not in list(ABLATIONS):
         raise unknown("ablation", ablation, list(ABLATIONS))
     config = dataclasses.replace(start, preset=preset, ablation=ablation, method=method)
     _check_ablation(config)
     return changed(ABLATIONS[ablation].apply(config), changes)
 
 
-def _preset(name: str) -> Config:
+def _config_of(name: str) -> Config:
     preset = PRESETS.get(name)
     if not isinstance(preset, Preset):
         raise UserError(f"preset {name!r} is no byol_explore.settings.presets.Preset(description, config)")
@@ -145,7 +145,7 @@ def checked(config: Config) -> Config:
     from byol_explore.settings.methods import is_paid
 
     PRESETS.check(config.preset)
-    if config.ablation not in ABLATIONS:
+    if config.ablation not in list(ABLATIONS):
         raise unknown("ablation", config.ablation, list(ABLATIONS))
     config.validate()
     _check_ablation(config)
@@ -165,7 +165,7 @@ def _check_ablation(config: Config) -> None:
         return
     from byol_explore.settings.methods import method_settings
 
-    plain = dataclasses.replace(_preset(config.preset), method=config.method, regime=config.regime)
+    plain = dataclasses.replace(_config_of(config.preset), method=config.method, regime=config.regime)
     settings = method_settings(plain)
     real = [name for name, each in ABLATIONS.items() if method_settings(each.apply(plain)) != settings]
     if config.ablation not in real:
