@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -75,3 +76,4 @@ def test_what_is_as_specified_is_taken() -> None:
     """Numbers of Python for what never changes among it."""
     register_env("changed", lambda: Changed(lambda timestep: timestep._replace(is_first=False, discount=1.0)))
     assert make_env("changed").spec.name == "probe:corridor"
+    assert jax.eval_shape(lambda key: make_env("changed").reset(key), jax.random.key(0))  # while something is traced

@@ -36,8 +36,9 @@ def _begins(env: Environment) -> tuple[bool, bool]:
         state, timestep = env.reset(key)
         return timestep.is_first, env.step(state, env.spec.action.zero())[1].is_first
 
-    first, then = jax.jit(first_two)(jax.random.key(0))
-    return bool(first), bool(then)
+    with jax.ensure_compile_time_eval():  # environments may be made while something else is traced
+        first, then = jax.jit(first_two)(jax.random.key(0))
+        return bool(first), bool(then)
 
 
 def _check_timestep(where: str, spec: EnvSpec, timestep: TimeStep) -> None:
