@@ -1,5 +1,7 @@
 """Checkpoints: whole or not at all, and never silently wrong."""
 
+import asyncio
+import gc
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -141,6 +143,25 @@ def test_a_file_with_flipped_bits_is_noticed(checkpoints: Checkpoints, capfd: py
     assert {"meta", "state"} <= skipped
     assert checkpoints.restore(make_state(0)).damaged == []
     assert capfd.readouterr().err == ""
+
+
+def test_reads_that_fail_after_another_one_are_not_printed(
+    checkpoints: Checkpoints, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Orbax reads all arrays at once and hears of the first that fails; other forgotten tasks are still told of."""
+    save(checkpoints, 1)
+    checkpoints.restore(make_state(0))
+
+    async def fail(words: str) -> None:
+        raise ValueError(words)
+
+    async def forget() -> None:
+        tasks = [asyncio.create_task(fail(words)) for words in ("DATA_LOSS: Error reading", "of somebody else")]
+        await asyncio.wait(tasks)
+
+    asyncio.run(forget())
+    gc.collect()
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["of somebody else"]
 
 
 def test_a_file_cut_short_or_missing_is_noticed(checkpoints: Checkpoints) -> None:

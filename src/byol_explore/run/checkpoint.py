@@ -146,21 +146,27 @@ class Checkpoints:
         write_atomically(self.directory / "scores.json", json.dumps({**scores, str(step): score}))
 
 
-class _LateAnswers:
+class _LateAnswers(logging.Filter):
     """Reads that end after another one has failed, when Orbax no longer listens: Python would print tracebacks."""
 
     def __init__(self, hook: Callable[[Any], None]) -> None:
+        super().__init__()
         self.hook = hook
 
     def __call__(self, unraisable: Any) -> None:
         if "Event loop is closed" not in str(unraisable.exc_value):
             self.hook(unraisable)
 
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Of asyncio's messages, those about such a read go nowhere."""
+        return not (record.exc_info and _STATUS.match(str(record.exc_info[1])))
+
     @classmethod
     def ignore(cls) -> None:
         """From now on: they may come at any time."""
         if not isinstance(sys.unraisablehook, cls):
             sys.unraisablehook = cls(sys.unraisablehook)
+            logging.getLogger("asyncio").addFilter(sys.unraisablehook)
 
 
 @contextlib.contextmanager
