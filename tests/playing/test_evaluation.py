@@ -215,10 +215,10 @@ def test_scores_of_humans_and_progress_are_told(directory: Path, monkeypatch: py
     monkeypatch.setattr(evaluation, "restore_actor", lambda *_: Restored(actor, {"step": 10}, []))
     report = evaluate(directory, episodes=4, progress=lambda what, count: heard.append((what, count)))
     for mode in ("greedy", "sampled"):
-        result = report["tasks"]["scripted"][mode]
+        result = report["tasks"]["probe:memory"][mode]
         assert (result["return"]["mean"], result["length_mean"]) == (1.75, 1.75)
         assert result["human_normalized"] == pytest.approx(75.0)
-        assert [count for what, count in heard if what == f"scripted, {mode}"] == [2, 3, 4]
+        assert [count for what, count in heard if what == f"probe:memory, {mode}"] == [2, 3, 4]
 
 
 @pytest.mark.parametrize(

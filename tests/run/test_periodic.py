@@ -18,8 +18,8 @@ from byol_explore.types import UNSAID
 from hosts import Scripted, indifferent
 
 
-def configured(seed: int = 0) -> Config:
-    return dataclasses.replace(small_config(), seed=seed, log=LogConfig(evaluate_episodes=6))
+def configured(env: str, seed: int = 0) -> Config:
+    return dataclasses.replace(small_config(), env=env, seed=seed, log=LogConfig(evaluate_episodes=6))
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_the_best_mean_over_training_is_kept(played: dict[str, Any]) -> None:
     env = Scripted(name="one", scores=(-100.0, 100.0))
-    evaluations = Evaluations(configured(), [env])
+    evaluations = Evaluations(configured("one"), [env])
     assert evaluations.summary() == {}
     played["means"] = [-40.0, 20.0, 5.0]
     said = [evaluations.run(indifferent(env, 0.0, 0.0), steps) for steps in (100, 200, 300)]
@@ -50,9 +50,9 @@ def test_the_best_mean_over_training_is_kept(played: dict[str, Any]) -> None:
 
 
 def test_several_tasks_have_their_own_best(played: dict[str, Any]) -> None:
-    """And the human-normalised mean is over those whose scores are known."""
-    envs = [Scripted(name="a", scores=(0.0, 10.0)), Scripted(name="b"), Scripted(name="c", scores=(0.0, 20.0))]
-    evaluations = Evaluations(configured(), envs)
+    """Also where environments call themselves alike; the human-normalised mean is over those whose scores are known."""
+    envs = [Scripted(name="x", scores=(0.0, 10.0)), Scripted(name="x"), Scripted(name="x", scores=(0.0, 20.0))]
+    evaluations = Evaluations(configured("a,b,c"), envs)
     played["means"] = [1.0, 2.0, 3.0, 4.0, 0.0, 2.0]
     for steps in (100, 200):
         evaluations.run(indifferent(envs[0], 0.0, 0.0), steps)
@@ -73,7 +73,7 @@ def test_tasks_and_times_have_keys_of_their_own(played: dict[str, Any]) -> None:
     actor = indifferent(envs[0], 0.0, 0.0)
     played["means"] = [0.0] * 10
     for seed, steps in ((0, 100), (0, 2**31 + 200), (1, 100), (1, 100)):
-        Evaluations(configured(seed), envs).run(actor, steps)
+        Evaluations(configured("a,b", seed), envs).run(actor, steps)
     keys = [tuple(key) for *_, key in played["calls"]]
     assert len(set(keys)) == 6
     assert keys[4:6] == keys[6:8], "the same run evaluates in the same way again"
@@ -82,7 +82,7 @@ def test_tasks_and_times_have_keys_of_their_own(played: dict[str, Any]) -> None:
 def test_scores_survive_a_checkpoint(played: dict[str, Any]) -> None:
     env = Scripted(name="one", scores=(0.0, 10.0))
     actor = indifferent(env, 0.0, 0.0)
-    before, after = Evaluations(configured(), [env]), Evaluations(configured(), [env])
+    before, after = Evaluations(configured("one"), [env]), Evaluations(configured("one"), [env])
     played["means"] = [7.0, 3.0, 5.0]
     before.run(actor, 100)
     before.run(actor, 200)
@@ -96,7 +96,7 @@ def test_scores_survive_a_checkpoint(played: dict[str, Any]) -> None:
 def test_episodes_are_really_played_with_sampled_actions() -> None:
     """A policy that prefers action 1 a little would always take it if it were greedy."""
     env = Scripted(lambda i: 8)
-    evaluations = Evaluations(configured(), [env])
+    evaluations = Evaluations(configured("scripted"), [env])
     evaluations.run(indifferent(env, 0.0, 0.1), 100)
     (batch,) = env.batches
     assert batch.num_envs == 6

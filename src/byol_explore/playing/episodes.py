@@ -66,12 +66,13 @@ def evaluate(
     if said := rules_of(envs):
         report["rules"] = said
     least = config.success_above if success_above is None else success_above
-    for index, (env, rule) in enumerate(zip(envs, success_rules([env.spec for env in envs], least), strict=True)):
-        report["tasks"][env.spec.name] = {}
+    rules_of_success = success_rules([env.spec for env in envs], least)
+    for index, (task, env, rule) in enumerate(zip(config.env_ids, envs, rules_of_success, strict=True)):
+        report["tasks"][task] = {}
         for mode, greedy in (("greedy", True), ("sampled", False)):
-            tell = partial(progress, f"{env.spec.name}, {mode}") if progress else None
+            tell = partial(progress, f"{task}, {mode}") if progress else None
             results = play(actor, env, episodes, jax.random.fold_in(key, index), greedy=greedy, progress=tell)
-            report["tasks"][env.spec.name][mode] = _summarize(results, rule, env.spec.scores)
+            report["tasks"][task][mode] = _summarize(results, rule, env.spec.scores)
     if gif is not None:
         save_gif(Path(gif), [frame for env in envs for frame in film(actor, env, key, gif_episodes)])
         report["gif"] = str(gif)

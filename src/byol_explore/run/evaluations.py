@@ -22,7 +22,8 @@ class Evaluations(Tracker):
     name = "evaluations"
 
     def __init__(self, config: Config, envs: Sequence[AnyEnvironment]) -> None:
-        self.envs, self.episodes, self._seed = envs, config.log.evaluate_episodes, config.seed
+        self.envs = dict(zip(config.env_ids, envs, strict=True))  # by task
+        self.episodes, self._seed = config.log.evaluate_episodes, config.seed
         self._every, self._step_timeout = config.log.evaluate_every, config.runtime.step_timeout
         self.last: dict[str, float] = {}  # mean return by task
         self.best: dict[str, float] = {}
@@ -47,10 +48,10 @@ class Evaluations(Tracker):
         """Mean return by task."""
         actor = jax.device_put(actor, jax.devices()[0])
         scores = {}
-        for index, env in enumerate(self.envs):
+        for index, (task, env) in enumerate(self.envs.items()):
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self._seed + 1), index), steps % 2**31)
             results = self._play_one(actor, env, key, should_stop)
-            scores[env.spec.name] = float(np.mean(results.episode_return))
+            scores[task] = float(np.mean(results.episode_return))
         return scores
 
     def _play_one(self, actor: Actor, env: AnyEnvironment, key: Array, should_stop: Callable[[], bool]) -> Results:
@@ -72,8 +73,8 @@ class Evaluations(Tracker):
             "evaluation_best": float(np.mean([*self.best.values()])),
         }
         percents = [
-            human_normalized(self.best[env.spec.name], env.spec.scores)
-            for env in self.envs
+            human_normalized(self.best[task], env.spec.scores)
+            for task, env in self.envs.items()
             if env.spec.scores is not None
         ]
         if percents:
