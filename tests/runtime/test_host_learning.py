@@ -22,7 +22,7 @@ def test_memory_is_learned_by_actor_threads(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(ENVIRONMENTS._added, "probe:memory", lambda: Outside(PROBES["memory"]()))
     monkeypatch.setattr(loop, "draw_curves", lambda directory: None)
     summary = run(
-        tmp_path, "memory", 100_000,
+        tmp_path, "memory", 140_000,
         optimizer=OptimizerConfig(learning_rate=5e-3),
         runtime=RuntimeConfig(num_envs=64, batch_size=16, sequence_length=17, rollouts_per_dispatch=4, devices=1,
                               actors=2),
