@@ -7,7 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: train test browser test-slow test-lean lint types benchmark benchmark-encoder screenshot clean
+.PHONY: train test browser test-slow test-lean lint types benchmark benchmark-encoder screenshot drills clean
 
 train: .venv/installed
 	$(BIN)/byol-explore train $(ARGS)
@@ -59,3 +59,7 @@ screenshot: .venv/installed browser
 
 clean:
 	rm -rf .venv .venv-lean
+
+# Training that is killed, whose files are damaged, whose disk is full, whose environments hang: about half an hour.
+drills: .venv/installed-test
+	for drill in kill damage full_disk hang; do $(BIN)/python tests/drills/$$drill.py $(ARGS) || exit 1; done

@@ -1,0 +1,154 @@
+"""Let environments hang, stop their processes, and see whether anybody notices.
+
+  python tests/drills/hang.py --count 2      every case, with environments that hang at two different steps
+
+Each case must end in time with one line that names the environment, with a checkpoint of what was learned, and with no
+process left; then it goes on to its end. In each, somebody also presses Ctrl-C twice instead of waiting. And a trainer
+is killed whose worker is stopped. The last line has the figures.
+"""
+
+import dataclasses
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from common import (
+    DISPATCH,
+    ENDLESS,
+    Checkpoints,
+    begin,
+    children_of,
+    config_for,
+    directory_of,
+    finish,
+    go_on,
+    parser,
+    steps_logged,
+    still_there,
+    wait_for,
+)
+
+LIMIT = 3.0  # seconds for a step
+SOON = 20.0  # in which a process ends that was told twice, on a loaded machine
+
+
+class Case(NamedTuple):
+    """An environment that hangs by itself in some way, or a worker process that is stopped."""
+
+    name: str
+    how: str = ""
+    lock_step: bool = False
+    vectorization: str = "sync"
+
+
+CASES = (
+    Case("sleeps", "hang"),
+    Case("sleeps, lock step", "hang", lock_step=True),
+    Case("computes for ever", "spin"),
+    Case("sleeps in its process", "hang", vectorization="async"),
+    Case("Atari worker stopped"),
+    Case("Atari worker stopped, lock step", lock_step=True),
+)
+
+
+class Outcome(NamedTuple):
+    named: bool
+    saved: bool
+    resumed: bool
+    left: int  # processes
+    seconds: float  # from the second Ctrl-C to the end
+
+
+class Hanging:
+    """A run of a case that hangs, in a directory of its own."""
+
+    def __init__(self, directory: Path, case: Case, at: int) -> None:
+        self.directory, self.case = directory, case
+        self.run, self.once = directory / "hanging", directory / "once"
+        shutil.rmtree(self.run, ignore_errors=True)
+        self.once.unlink(missing_ok=True)
+        config = config_for("unruly" if case.how else "atari", steps=ENDLESS)
+        if case.how:
+            words = {"kwargs.how": case.how, "kwargs.at": at, "kwargs.once": self.once}
+            words["vectorization"] = case.vectorization
+            config = dataclasses.replace(config, env_settings=tuple(f"{name}={word}" for name, word in words.items()))
+        runtime = dataclasses.replace(config.runtime, deterministic=case.lock_step, step_timeout=LIMIT)
+        self.process = begin(directory, self.run, dataclasses.replace(config, runtime=runtime))
+        wait_for(lambda: max(steps_logged(self.run), default=0) >= 2 * DISPATCH, self.process)
+        self.children = children_of(self.process.pid)
+        if not case.how:
+            os.kill(self.children[-1], signal.SIGSTOP)
+        wait_for(self._stands_still, self.process)
+
+    def _stands_still(self) -> bool:
+        if self.case.how:
+            return self.once.exists()
+        before = len(steps_logged(self.run))
+        time.sleep(0.5)
+        return len(steps_logged(self.run)) == before
+
+
+def end_by_itself(directory: Path, case: Case, at: int) -> tuple[bool, bool, bool, int]:
+    hanging = Hanging(directory, case, at)
+    code, _, err = finish(hanging.process)
+    named = code == 4 and bool(re.fullmatch(r"error: environment '.+' hangs: step [\d,]+ has taken .+\n", err))
+    if not named:
+        print(case.name, code, err)
+    logged = max(steps_logged(hanging.run))
+    saved = max(Checkpoints(hanging.run / "checkpoints").steps(), default=0)
+    end = ("--steps", saved + 3 * DISPATCH)
+    resumed = finish(go_on(directory, hanging.run, *end))[0] == 0
+    return named, saved >= logged, resumed, still_there(hanging.children)
+
+
+def end_by_hand(directory: Path, case: Case, at: int) -> tuple[float, int]:
+    """Seconds from the second Ctrl-C to the end, and processes left."""
+    hanging = Hanging(directory, case, at)
+    hanging.process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    began = time.monotonic()
+    hanging.process.send_signal(signal.SIGINT)
+    try:
+        hanging.process.communicate(timeout=SOON)
+    except subprocess.TimeoutExpired:
+        hanging.process.kill()
+        hanging.process.communicate()
+    return time.monotonic() - began, still_there(hanging.children)
+
+
+def kill_with_a_stopped_worker(directory: Path) -> int:
+    """Workers that outlive their parent."""
+    hanging = Hanging(directory, CASES[-1], 0)
+    hanging.process.kill()
+    hanging.process.communicate()
+    return still_there(hanging.children)
+
+
+def main() -> int:
+    options = parser(__doc__ or "", 1).parse_args()
+    directory, chance = directory_of(options), random.Random(options.seed)
+    outcomes = []
+    for case in [case for _ in range(options.count) for case in CASES]:
+        at = chance.randrange(60, 120)
+        named, saved, resumed, left = end_by_itself(directory, case, at)
+        seconds, also_left = end_by_hand(directory, case, at)
+        outcomes.append(Outcome(named, saved, resumed, left + also_left, seconds))
+        print(case.name, outcomes[-1], flush=True)
+    orphans = kill_with_a_stopped_worker(directory)
+    slowest, left = max(outcome.seconds for outcome in outcomes), sum(outcome.left for outcome in outcomes)
+    named, saved, resumed = (sum(getattr(o, name) for o in outcomes) for name in ("named", "saved", "resumed"))
+    print(
+        f"hang: {len(outcomes)} hangs: {named} named, {saved} saved, {resumed} resumed; after a second Ctrl-C "
+        f"{slowest:.1f} s at most; {left} processes left, {orphans} of a killed trainer"
+    )
+    return int(not named == saved == resumed == len(outcomes) or left + orphans > 0 or slowest >= SOON)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,128 @@
+"""Kill training at random moments and see what is lost.
+
+  python tests/drills/kill.py --count 30 --dir /tmp/kills      30 times `kill -9`, in turns over all kinds
+
+Each kind of training is one run that is killed, goes on, and is killed again, so that losses would add up. At the end
+a run inside jit must be the one that was never killed, bit for bit. Environments outside jit begin new episodes, so a
+run in lock step is compared with itself: going on twice from one kill must give the same. The last line has figures.
+"""
+
+import random
+import re
+import shutil
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from common import (
+    DISPATCH,
+    ENDLESS,
+    INTERVAL,
+    Checkpoints,
+    Record,
+    begin,
+    children_of,
+    config_for,
+    contents,
+    directory_of,
+    finish,
+    go_on,
+    parser,
+    steps_logged,
+    still_there,
+    wait_for,
+)
+
+KINDS = ("grid", "lock-step", "atari")
+
+
+def kill_once(directory: Path, kind: str, number: int, seed: int) -> dict[str, Any]:
+    """Let a run make some progress, and end it at any moment."""
+    chance, run = random.Random(f"{seed}-{number}"), directory / kind
+    is_new = not (run / "config.json").exists()
+    saved = newest(run)
+    config = config_for(kind, steps=ENDLESS)
+    process = begin(directory, run, config) if is_new else go_on(directory, run, "--steps", config.steps)
+    progress = chance.randrange(DISPATCH, 3 * INTERVAL)
+    start = _step_that_it_continues_from(process)
+    if start != saved:
+        raise RuntimeError(f"{kind} continued from {start} instead of {saved}: {process.kill()}")
+    wait_for(lambda: max(steps_logged(run), default=0) >= start + progress, process)
+    time.sleep(chance.random() * 0.2)  # also while a checkpoint is written
+    workers = children_of(process.pid)
+    process.kill()
+    process.communicate()
+    return {
+        "number": number, "kind": kind, "continued": start, "lost": max(steps_logged(run)) - newest(run),
+        "left": still_there(workers), "workers": len(workers),
+    }  # fmt: skip
+
+
+def newest(run: Path) -> int:
+    """Step of the newest checkpoint."""
+    return max(Checkpoints(run / "checkpoints").steps(), default=0)
+
+
+def _step_that_it_continues_from(process: Any) -> int:
+    """As it says itself; 0 if it begins."""
+    step = 0
+    for line in process.stdout:
+        if found := re.match(r"continuing from step ([\d,]+)", line):
+            step = int(found[1].replace(",", ""))
+        if line.startswith("training "):
+            return step
+    raise RuntimeError(f"it did not start: {process.communicate()}")
+
+
+def is_identical(directory: Path, kind: str) -> bool | None:
+    """Let the run end that was killed so often: whether it is what it should be; None where nothing is promised."""
+    run = directory / kind
+    end = max(steps_logged(run)) // INTERVAL * INTERVAL + 2 * INTERVAL
+    shutil.rmtree(directory / "again", ignore_errors=True)
+    if kind == "lock-step":
+        shutil.copytree(run, directory / "again")
+    processes = [go_on(directory, run, "--steps", end)]
+    if kind == "lock-step":
+        processes.append(go_on(directory, directory / "again", "--steps", end))
+    elif kind == "grid":
+        processes.append(begin(directory, directory / "again", config_for(kind, steps=end)))
+    for process in processes:
+        code, _, err = finish(process)
+        if code:
+            raise RuntimeError(f"{kind} ended with code {code}: {err}")
+    return None if kind == "atari" else contents(run) == contents(directory / "again")
+
+
+def missing_lines(run: Path) -> int:
+    """Every dispatch has a line, and only one."""
+    steps = steps_logged(run)
+    return sum(after - before != DISPATCH for before, after in pairwise([0, *steps]))
+
+
+def main() -> int:
+    options = parser(__doc__ or "", 30)
+    options.add_argument("--kinds", default=",".join(KINDS), help=f"of training (default {','.join(KINDS)})")
+    chosen = options.parse_args()
+    directory, kinds = directory_of(chosen), chosen.kinds.split(",")
+    record, lost, same = Record(directory / "kills.jsonl"), 0, {}
+    try:
+        for number in range(len(record.rows), chosen.count):
+            record.add(**kill_once(directory, kinds[number % len(kinds)], number, chosen.seed))
+        same = {kind: is_identical(directory, kind) for kind in kinds[: chosen.count]}
+    except RuntimeError as error:
+        lost = 1
+        print(f"lost: {error}", flush=True)
+    odd = sum(missing_lines(directory / kind) for kind in kinds if (directory / kind).exists())
+    rows = record.rows
+    most, left = max((row["lost"] for row in rows), default=0), sum(row["left"] for row in rows)
+    words = ", ".join(f"{kind} {'yes' if equal else 'NO'}" for kind, equal in same.items() if equal is not None)
+    print(
+        f"kill: {len(rows)} kills over {', '.join(kinds)}: {lost} lost runs, at most {most} steps lost of {INTERVAL} "
+        f"between checkpoints, bit-identical: {words}; {odd} lines of metrics missing or double, {left} workers left"
+    )
+    return int(bool(lost or left or odd or most > INTERVAL or False in same.values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
