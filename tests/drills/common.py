@@ -1,9 +1,11 @@
 """What the drills share: tiny runs in processes of their own, and looks at what is left of them."""
 
 import argparse
+import atexit
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,9 +43,12 @@ def parser(text: str, count: int) -> argparse.ArgumentParser:
 
 
 def directory_of(options: argparse.Namespace) -> Path:
-    directory: Path = options.dir or Path(tempfile.mkdtemp(prefix="byol-explore-drill-"))
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory.absolute()
+    if options.dir is None:
+        directory = Path(tempfile.mkdtemp(prefix="byol-explore-drill-"))
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        return directory
+    options.dir.mkdir(parents=True, exist_ok=True)
+    return options.dir.absolute()
 
 
 def config_for(kind: str, **changes: Any) -> Config:
@@ -73,20 +78,20 @@ def environment(directory: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
-def start(directory: Path, *words: object, **options: Any) -> subprocess.Popen[str]:
+def start(directory: Path, *words: object) -> subprocess.Popen[str]:
     """`byol-explore` with these words; the compilation cache lies beside the run directories."""
     return subprocess.Popen(
         [*COMMAND, *map(str, words)], env=environment(directory), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, **options,
+        text=True,
     )  # fmt: skip
 
 
-def begin(directory: Path, run: Path, config: Config, **options: Any) -> subprocess.Popen[str]:
-    return start(directory, "train", *arguments(config), "--run-dir", run, **options)
+def begin(directory: Path, run: Path, config: Config) -> subprocess.Popen[str]:
+    return start(directory, "train", *arguments(config), "--run-dir", run)
 
 
-def go_on(directory: Path, run: Path, *words: object, **options: Any) -> subprocess.Popen[str]:
-    return start(directory, "train", "--trust", "--resume", "--run-dir", run, *words, **options)
+def go_on(directory: Path, run: Path, *words: object) -> subprocess.Popen[str]:
+    return start(directory, "train", "--trust", "--resume", "--run-dir", run, *words)
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:

@@ -14,7 +14,6 @@ import resource
 import shutil
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,8 +47,10 @@ def once(directory: Path, disk: Path, room: int, *, is_small: bool, reference: P
             file.write(bytes(max(0, free - room)))
         process = begin(directory, run, config)
     else:
-        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
-        process = begin(directory, run, config, preexec_fn=limit)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))  # which the process inherits
+        process = begin(directory, run, config)
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     code, _, err = finish(process)
     filler.unlink(missing_ok=True)
     half = sum(map(is_half_written, run.rglob("*")))
@@ -94,6 +95,8 @@ def main() -> int:
         room = 0 if number == 0 and is_small else chance.randrange(4096, most)
         outcomes.append(once(directory, disk, room, is_small=is_small, reference=reference))
         print(room, outcomes[-1], flush=True)
+    if is_small:
+        subprocess.run(["umount", str(disk)], check=True)
     full = [outcome for outcome in outcomes if outcome.code != 0]
     good = sum(outcome.code == 2 and outcome.lines == 1 for outcome in full)
     half, resumed, same = (sum(getattr(o, name) for o in outcomes) for name in Outcome._fields[2:])

@@ -53,6 +53,16 @@ def test_a_checkpoint_that_cannot_be_written_leaves_nothing_behind(
     np.testing.assert_array_equal(checkpoints.restore({"x": NOISE}).state["x"], NOISE)
 
 
+def test_what_is_saved_beside_the_arrays_may_be_what_does_not_fit(
+    checkpoints: Checkpoints, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Which another part of Orbax writes, and prints what it raises too."""
+    with files_up_to(10_000), pytest.raises(UserError, match=r"could not be written to .*File too large"):
+        checkpoints.save(1, {"x": jnp.ones(3)}, {"note": "x" * 50_000}, 0.0)
+    assert capfd.readouterr().err == ""
+    assert list(checkpoints.directory.iterdir()) == []
+
+
 def test_a_full_disk_is_called_so(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the words in which Orbax tells of it."""
 

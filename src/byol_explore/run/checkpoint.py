@@ -1,6 +1,5 @@
 """Checkpoints of a run: everything, written atomically by Orbax, verified when read."""
 
-import contextlib
 import json
 import logging
 import math
@@ -8,8 +7,9 @@ import os
 import re
 import shutil
 import sys
+import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,9 @@ from byol_explore.types import PyTree
 
 _PREFIX = "step_"
 _UNFINISHED = ".orbax-checkpoint-tmp"  # Orbax's ending for what it is still writing
+_ORBAX_LOG = "absl"
 _DAMAGED = "damaged_"
+_QUIET, _LONGEST_WAIT = 0.5, 5.0  # seconds without a late write after which none is awaited, and in all
 _KEEP_LATEST = 2
 _STATUS = re.compile(r"[A-Z_]+: ")  # how the errors of Orbax's storage begin: they are ValueErrors, whatever happened
 _SYSTEM_CODE = re.compile(r"os_error_code='(\d+)'")
@@ -58,11 +60,12 @@ class Checkpoints:
             state=ocp.args.StandardSave(arrays), meta=ocp.args.JsonSave({**meta, "checksum": _checksum_of_meta(meta)})
         )
         self._drop_unfinished()
+        _LateAnswers.ignore()
         try:
-            with _checkpointer() as checkpointer, _silent_orbax():
+            with _checkpointer() as checkpointer:
                 checkpointer.save(self._path(step), args, force=True)
         except (OSError, ValueError) as error:
-            self._drop_unfinished()
+            self._drop_late_writes()
             if (reason := _refusal(error)) is None:
                 raise
             newest = f"the newest one is of step {kept[-1]:,}" if (kept := self.steps()) else "there is none yet"
@@ -121,10 +124,22 @@ class Checkpoints:
                 raise OSError(f"checksum of {name} does not match")
         return arrays, meta
 
-    def _drop_unfinished(self) -> None:
-        """What a process was writing when it was killed."""
-        for path in self.directory.glob(f"*{_UNFINISHED}"):
+    def _drop_unfinished(self) -> bool:
+        """What a process was writing when it was killed, or when it failed; whether there was anything."""
+        paths = list(self.directory.glob(f"*{_UNFINISHED}"))
+        for path in paths:
             shutil.rmtree(path, ignore_errors=True)
+        return bool(paths)
+
+    def _drop_late_writes(self) -> None:
+        """Those that other threads of a failed save still end, until none has come for a while."""
+        now = time.monotonic()
+        quiet_until, end = now + _QUIET, now + _LONGEST_WAIT
+        while now < min(quiet_until, end):
+            if self._drop_unfinished():
+                quiet_until = now + _QUIET
+            time.sleep(_QUIET / 10)
+            now = time.monotonic()
 
     def _drop_old(self) -> None:
         steps = self.steps()
@@ -147,7 +162,7 @@ class Checkpoints:
 
 
 class _LateAnswers(logging.Filter):
-    """Reads that end after another one has failed, when Orbax no longer listens: Python would print tracebacks."""
+    """Reads and writes that end after another one has failed, when Orbax no longer listens: Python would print them."""
 
     def __init__(self, hook: Callable[[Any], None]) -> None:
         super().__init__()
@@ -158,27 +173,18 @@ class _LateAnswers(logging.Filter):
             self.hook(unraisable)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Of asyncio's messages, those about such a read go nowhere."""
-        return not (record.exc_info and _STATUS.match(str(record.exc_info[1])))
+        """Of messages from Orbax and asyncio, those about a failure of the storage go nowhere: it is raised as well."""
+        error = record.exc_info[1] if record.exc_info else None
+        is_refusal = isinstance(error, OSError) and record.name == _ORBAX_LOG
+        return not (error is not None and (is_refusal or _STATUS.match(str(error))))
 
     @classmethod
     def ignore(cls) -> None:
         """From now on: they may come at any time."""
         if not isinstance(sys.unraisablehook, cls):
             sys.unraisablehook = cls(sys.unraisablehook)
-            logging.getLogger("asyncio").addFilter(sys.unraisablehook)
-
-
-@contextlib.contextmanager
-def _silent_orbax() -> Iterator[None]:
-    """What it raises it also prints, with tracebacks of all its threads."""
-    logger = logging.getLogger("absl")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
+            for name in (_ORBAX_LOG, "asyncio"):
+                logging.getLogger(name).addFilter(sys.unraisablehook)
 
 
 def _refusal(error: Exception) -> str | None:

@@ -1,0 +1,24 @@
+"""Every drill in its shortest form: that it runs, and ends well."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "count", "figures"),
+    [
+        ("kill", 3, "3 kills over grid, lock-step, atari: 0 lost runs"),
+        ("damage", 30, "0 silent"),
+        ("full_disk", 2, "0 things half-written; with room 2 went on, 2 bit-identical"),
+        ("hang", 1, "6 hangs: 6 named, 6 saved, 6 resumed"),
+    ],
+)
+def test_a_drill_ends_well_and_in_a_line_of_figures(name: str, count: int, figures: str) -> None:
+    words = [sys.executable, str(Path(__file__).with_name(f"{name}.py")), "--count", str(count)]
+    drill = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert drill.returncode == 0, drill.stdout + drill.stderr
+    assert figures in drill.stdout.splitlines()[-1]
