@@ -62,4 +62,4 @@ clean:
 
 # Training that is killed, whose files are damaged, whose disk is full, whose environments hang: about half an hour.
 drills: .venv/installed-test
-	for drill in kill damage full_disk hang; do $(BIN)/python tests/drills/$$drill.py $(ARGS) || exit 1; done
+	for drill in kill damage full_disk hang hostile; do $(BIN)/python tests/drills/$$drill.py $(ARGS) || exit 1; done

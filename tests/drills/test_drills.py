@@ -15,6 +15,7 @@ import pytest
         ("damage", 30, "0 silent"),
         ("full_disk", 2, "0 things half-written; with room 2 went on, 2 bit-identical"),
         ("hang", 1, "6 hangs: 6 named, 6 saved, 6 resumed"),
+        ("hostile", 10, "0 tracebacks, 0 hangs, 0 leaks, 0 formulas, 0 pages with markup"),
     ],
 )
 def test_a_drill_ends_well_and_in_a_line_of_figures(name: str, count: int, figures: str) -> None:
