@@ -23,7 +23,8 @@ from byol_explore.agent import act
 from byol_explore.envs.adapters.atari_settings import AtariSettings
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.settings import fill, read_words
-from byol_explore.learner import Batch, Learner
+from byol_explore.learner import Learner
+from byol_explore.learner_state import Batch
 from byol_explore.networks import cpu
 from byol_explore.runtime.choosing import make_runtime, resolve_devices
 from byol_explore.runtime.compilation import enable_compilation_cache

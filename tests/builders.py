@@ -12,7 +12,8 @@ import numpy as np
 
 from byol_explore.curiosity.base import Materials
 from byol_explore.envs.base import EnvSpec
-from byol_explore.learner import Batch, Learner, LearnerState, UpdateOutput
+from byol_explore.learner import Learner
+from byol_explore.learner_state import Batch, LearnerState, UpdateOutput
 from byol_explore.networks.assembly import Actor, View, make_actor
 from byol_explore.networks.choosing import make_encoder
 from byol_explore.networks.normalizing import ObservationNormalizer

@@ -31,7 +31,8 @@ from byol_explore.agent import perceive
 from byol_explore.algorithms.judging import Judgement
 from byol_explore.curiosity.reward import make_rewards
 from byol_explore.curiosity.vitals import vitals
-from byol_explore.learner import Batch, Learner, LearnerState
+from byol_explore.learner import Learner
+from byol_explore.learner_state import Batch, LearnerState
 from byol_explore.networks.assembly import Actor
 from byol_explore.ops import popart
 from byol_explore.settings.config import Config
@@ -91,7 +92,9 @@ def test_value_gradient_is_that_of_the_rescaled_head_on_freshly_normalised_targe
     uncertainty = jnp.abs(trajectory.reward)
 
     def judgement(head: Any, belief: Array) -> Judgement:
-        return learner.judge(state.statistics, head.layers[-1], head.hidden(belief), uncertainty, trajectory)
+        return learner.judge(
+            state.statistics, head.layers[-1], head.hidden(belief), uncertainty, trajectory, mixing=state.dials.mixing
+        )
 
     judged = judgement(state.online.value, view.belief)
     new, targets = judged.statistics.popart, judged.judged.value_target
@@ -219,12 +222,12 @@ def test_gradient_clipping_is_of_the_global_norm_and_not_element_wise() -> None:
     """Adam's first moment is (1 - b1) times the clipped gradient: one factor for all parameters."""
     learner, state, trajectory = setup(with_settings(small_config(), max_gradient_norm=0.01))
     after, (metrics, *_) = update_of(learner)(state, trajectory)
-    gradient, _ = jit(lambda s, t: jax.grad(learner._loss, has_aux=True)(s.online, s.duals, s, Batch(t)))(
+    gradient, _ = jit(lambda s, t: jax.grad(learner.objective.loss, has_aux=True)(s.online, s.duals, s, Batch(t)))(
         state, trajectory
     )
     norm = float(optax.tree.norm(gradient))
     assert norm > 0.01
-    moment = after.optimizer[1][0].mu
+    moment = after.optimizer[1].mu
     expected = jax.tree.map(lambda g: 0.1 * g * 0.01 / norm, gradient)
     assert_trees_close(moment, expected, rtol=1e-3, atol=1e-9)
     np.testing.assert_allclose(metrics["gradient_norm"], norm, rtol=1e-4)
@@ -305,7 +308,7 @@ def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None
     assert_trees_close(actual.dual_optimizer, expected.dual_optimizer, rtol=1e-4, atol=1e-6)
     assert_trees_close(output.intrinsic_reward, expected_output.intrinsic_reward, rtol=1e-3, atol=1e-4)
     assert_trees_close(actual.statistics, expected.statistics, rtol=1e-4)
-    assert_trees_close(actual.optimizer[1][0].mu, expected.optimizer[1][0].mu, rtol=1e-3, atol=1e-6)
+    assert_trees_close(actual.optimizer[1].mu, expected.optimizer[1].mu, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize(("where", "name"), [

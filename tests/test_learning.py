@@ -24,6 +24,7 @@ NETWORK = NetworkConfig(
     predictor_hidden=(32,), action_size=8,
 )  # fmt: skip
 GAMMA = 0.9
+QUICK = OptimizerConfig(learning_rate=5e-3)
 
 
 def run(directory: Path, env: str, steps: int, method: str = "none", **changes: Any) -> Summary:
@@ -49,13 +50,13 @@ def rows(summary: Summary) -> list[dict[str, Any]]:
 
 def test_memory_is_learned_and_does_not_leak_between_episodes(tmp_path: Path) -> None:
     """A cue at the start decides the reward six steps later; without recurrent state half is the most."""
-    summary = run(tmp_path, "memory", 400_000)
+    summary = run(tmp_path, "memory", 200_000, optimizer=QUICK)
     assert summary["success_rate"] > 0.95
 
 
 def test_hybrid_actions_are_learned_in_both_parts(tmp_path: Path) -> None:
     """A wrong category costs 1, a random number about 0.67: a return above 0.85 needs both to be right."""
-    summary = run(tmp_path, "hybrid", 400_000)
+    summary = run(tmp_path, "hybrid", 250_000, optimizer=QUICK)
     assert summary["return_mean"] > 0.85
 
 
@@ -65,7 +66,7 @@ def test_hybrid_actions_are_learned_in_both_parts(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_value_of_a_wage_that_is_cut_off_and_of_one_that_ends(tmp_path: Path, env: str, expected: float) -> None:
     """Reward 1 a step, times 1 - gamma: worth 1 for ever when cut off, 1 - gamma^n with n steps left when it ends."""
-    summary = run(tmp_path, env, 400_000)
+    summary = run(tmp_path, env, 200_000, optimizer=QUICK)
     assert rows(summary)[-1]["value"] == pytest.approx(expected, abs=0.03)
 
 

@@ -12,7 +12,8 @@ with hook:
     import jax
     from builders import make_spec, make_trajectory, small_actor, small_config
 
-    from byol_explore.learner import Batch, Learner
+    from byol_explore.learner import Learner
+    from byol_explore.learner_state import Batch
     from byol_explore.ops import windows
 
 for action in ("discrete", "continuous", "hybrid"):

@@ -21,7 +21,8 @@ from builders import (
     small_config,
     unroll,
 )
-from byol_explore.learner import Batch, Learner, LearnerState
+from byol_explore.learner import Learner
+from byol_explore.learner_state import Batch, LearnerState
 from byol_explore.runtime.learning import cut, learn
 from byol_explore.settings.config import Config
 from byol_explore.settings.parts import PPOConfig, RuntimeConfig

@@ -12,7 +12,8 @@ from builders import BATCH, TIME, make_spec, make_trajectory, small_actor, small
 from byol_explore.algorithms.vmpo import VMPO
 from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials, ask
 from byol_explore.errors import UserError
-from byol_explore.learner import Batch, Learner
+from byol_explore.learner import Learner
+from byol_explore.learner_state import Batch
 from byol_explore.types import Array, Sequence
 
 SPEC = make_spec("vector")

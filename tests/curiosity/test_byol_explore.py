@@ -1,9 +1,9 @@
 """BYOL-Explore against the sums of section 3.2, one prediction at a time."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -35,7 +35,8 @@ from builders import (
 from byol_explore.curiosity.base import CuriosityOutput, Materials
 from byol_explore.curiosity.byol_explore import BYOLExplore
 from byol_explore.envs.base import EnvSpec
-from byol_explore.learner import Batch, Learner, LearnerState
+from byol_explore.learner import Learner
+from byol_explore.learner_state import Batch, LearnerState, initial_dials
 from byol_explore.networks.assembly import Actor, Networks, Representation, View
 from byol_explore.types import Trajectory
 
@@ -293,8 +294,9 @@ def start(share: bool) -> Learning:
     online, target = make(lambda key: (learner.init(key).online, learner.init(key).curiosity))
     state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
     state = state._replace(
-        online=online, curiosity=target, acting=online.actor, duals=learner.algorithm.initial_duals()
-    )
+        online=online, curiosity=target, acting=online.actor, duals=learner.algorithm.initial_duals(),
+        dials=initial_dials(learner.config),
+    )  # fmt: skip
     return Learning(learner, state, make_trajectory(spec, online.actor))
 
 
@@ -313,10 +315,8 @@ def curiosity_gradient(learning: Learning) -> Networks:
 
     @jit
     def gradient(weight: float) -> Networks:
-        config = learning.learner.config
-        weighted = dataclasses.replace(config, curiosity=dataclasses.replace(config.curiosity, loss_weight=weight))
-        loss = Learner(weighted, learning.learner.spec, 1)._loss
-        state = learning.state
+        loss = learning.learner.objective.loss
+        state = learning.state._replace(dials=learning.state.dials._replace(loss_weight=jnp.asarray(weight)))
         return jax.grad(loss, has_aux=True)(state.online, state.duals, state, Batch(learning.trajectory))[0]
 
     return jax.tree.map(lambda x, y: np.asarray(x) - np.asarray(y), gradient(1.0), gradient(0.0))

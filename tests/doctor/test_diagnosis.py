@@ -16,7 +16,7 @@ from byol_explore.cli.doctor import closing
 from byol_explore.cli.main import main
 from byol_explore.doctor.checks import diagnose
 from byol_explore.doctor.findings import VERDICTS, Finding, Verdict, worst_first
-from byol_explore.learner import LearnerState
+from byol_explore.learner_state import LearnerState
 from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.run.directory import write_config
 from byol_explore.settings.config import Config

@@ -12,7 +12,8 @@ import pytest
 from builders import TIME, jit, make, make_spec, make_trajectory, small_config
 from byol_explore.doctor.evidence import Probe
 from byol_explore.doctor.measuring import _look, first_of_each, measure_target, probe_rollout, spread_and_rank, width
-from byol_explore.learner import Batch, Learner, LearnerState
+from byol_explore.learner import Learner
+from byol_explore.learner_state import Batch, LearnerState
 from byol_explore.ops import latent, moments, windows
 from byol_explore.types import Policy, Trajectory
 
@@ -60,7 +61,7 @@ def test_an_observation_counts_once() -> None:
 def test_the_doctor_sees_what_the_learner_computes() -> None:
     learner, state, trajectory = shared()
     seen = _look(learner, state, trajectory)
-    _, (_, output) = jit(lambda: learner._loss(state.online, state.duals, state, Batch(trajectory)))()
+    _, (_, output) = jit(lambda: learner.objective.loss(state.online, state.duals, state, Batch(trajectory)))()
     valid, metrics = np.asarray(trajectory.valid), output.metrics
     for name, values in (("uncertainty", seen.uncertainty), ("intrinsic_reward", seen.intrinsic),
                          ("value", seen.value), ("value_target", seen.value_target)):  # fmt: skip

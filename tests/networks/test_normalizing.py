@@ -24,7 +24,8 @@ from builders import (
     update_of,
 )
 from byol_explore.agent import perceive
-from byol_explore.learner import Learner, LearnerState
+from byol_explore.learner import Learner
+from byol_explore.learner_state import LearnerState
 from byol_explore.networks.layers import trained
 from byol_explore.networks.normalizing import ObservationNormalizer, VectorNormalizer
 from byol_explore.settings.parts import VMPOConfig
@@ -110,10 +111,10 @@ def test_everything_sees_the_same_normalised_observations(method: str) -> None:
     networks = eqx.tree_at(lambda networks: networks.actor, state.online, plain)
     normalized = trajectory._replace(observation=call(state.online.actor.normalizer, trajectory.observation))
     assert np.abs(np.asarray(normalized.observation) - trajectory.observation).max() > 0.1
-    seen = jit(learner.see)(state.online, state, trajectory)
-    expected = jit(learner.see)(networks, state, normalized)
+    seen = jit(learner.objective.see)(state.online, state, trajectory)
+    expected = jit(learner.objective.see)(networks, state, normalized)
     assert_trees_close(seen, expected, rtol=1e-4, atol=1e-5)
-    raw = jit(learner.see)(networks, state, trajectory)
+    raw = jit(learner.objective.see)(networks, state, trajectory)
     assert np.abs(np.asarray(raw.curiosity.uncertainty) - seen.curiosity.uncertainty).max() > 1e-3
 
 
@@ -124,7 +125,7 @@ def test_the_actor_sees_what_the_learner_sees() -> None:
         at(trajectory.observation, 0), trajectory.memory.reward, nothing, trajectory.is_first[0], nothing > 0
     )
     memory, _ = jit(perceive)(state.acting, trajectory.memory, first)
-    seen = jit(learner.see)(state.online, state, trajectory)
+    seen = jit(learner.objective.see)(state.online, state, trajectory)
     np.testing.assert_allclose(memory.core, at(seen.view.state, 0), rtol=1e-4, atol=1e-5)
 
 

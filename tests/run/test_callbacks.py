@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from byol_explore.errors import UserError
 from byol_explore.report.logs import read_metrics
+from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.run.trackers import Progress, Tracker
 from byol_explore.run.training import train
 from byol_explore.runtime.base import Steps
@@ -77,3 +80,47 @@ def test_a_run_goes_on_without_a_callback_that_it_was_saved_with(tmp_path: Path)
         train(tiny(dispatches=2), tmp_path / "run", quiet=True, callbacks=[Watcher()])
         summary = train(tiny(dispatches=3), tmp_path / "run", resume=True, quiet=True)
     assert summary["steps"] == 3 * DISPATCH
+
+
+class Cooler(Tracker):
+    """After the first dispatch curiosity pays nothing, and steps are too small to change a number."""
+
+    def after(self, progress: Progress) -> None:
+        self.dials = dict(progress.dials)
+        if progress.steps >= DISPATCH:
+            progress.turn(mixing=np.float32(0), learning_rate=1e-20)
+
+
+def networks(directory: Path, dispatches: int) -> Any:
+    state = Checkpoints(directory / "checkpoints")._read(dispatches * DISPATCH)[0]
+    return {name: value for name, value in state.items() if name.startswith("learner.online.curiosity")}
+
+
+def test_a_callback_turns_dials_which_are_logged_saved_and_restored(tmp_path: Path) -> None:
+    cooler, config = Cooler(), tiny(dispatches=3)
+    with quickly():
+        train(config, tmp_path / "run", quiet=True, callbacks=[cooler])
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [row["mixing"] for row in rows] == [0.0, 0.0, 0.0]
+    assert [row["learning_rate"] for row in rows] == [pytest.approx(1e-20)] * 3
+    assert cooler.dials == {
+        "mixing": 0.0,
+        "learning_rate": pytest.approx(1e-20),
+        "entropy_weight": 0.0,
+        "loss_weight": 1.0,
+    }
+    first, last = networks(tmp_path / "run", 2), networks(tmp_path / "run", 3)
+    assert first
+    assert all(np.array_equal(first[name], last[name]) for name in first)
+    with quickly():
+        train(tiny(dispatches=4), tmp_path / "run", resume=True, quiet=True)
+    assert read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]["learning_rate"] == pytest.approx(1e-20)
+
+
+def test_dials_turn_no_further_than_their_settings_may() -> None:
+    progress = Progress(tiny(), print, lambda: False)
+    with pytest.raises(UserError, match=r"curiosity\.mixing is -1.0: it must not be negative"):
+        progress.turn(mixing=-1)
+    with pytest.raises(UserError, match=r"unknown dial 'gamma'.*mixing"):
+        progress.turn(gamma=0.5)
+    assert progress.turned == {}

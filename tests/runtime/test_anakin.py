@@ -11,7 +11,8 @@ import pytest
 
 from builders import assert_trees_close, jit, small_config, unroll
 from byol_explore.envs.registry import make_envs
-from byol_explore.learner import Batch, keeps_target
+from byol_explore.learner import keeps_target
+from byol_explore.learner_state import Batch
 from byol_explore.runtime.anakin import Anakin, AnakinState
 from byol_explore.runtime.learning import cut
 from byol_explore.settings.config import Config

@@ -15,7 +15,8 @@ from byol_explore.doctor.probing import probe_run
 from byol_explore.envs.worlds.probes import Wage
 from byol_explore.errors import UserError
 from byol_explore.evaluation.success import SuccessRule
-from byol_explore.learner import Batch, Learner
+from byol_explore.learner import Learner
+from byol_explore.learner_state import Batch
 from byol_explore.run.episode_window import EpisodeWindow
 from byol_explore.runtime.anakin import Anakin
 from byol_explore.runtime.base import Steps

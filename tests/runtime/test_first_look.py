@@ -10,7 +10,7 @@ import pytest
 
 from byol_explore.envs.adapters.atari import Atari
 from byol_explore.envs.registry import make_envs
-from byol_explore.learner import LearnerState
+from byol_explore.learner_state import LearnerState
 from byol_explore.networks.encoders import ObservationEncoder
 from byol_explore.networks.layers import Center
 from byol_explore.runtime.anakin import Anakin

@@ -11,7 +11,7 @@ import pytest
 
 from builders import assert_trees_close, call, small_actor, unroll
 from byol_explore.envs.worlds.probes import Corridor
-from byol_explore.learner import Batch, LearnerState
+from byol_explore.learner_state import Batch, LearnerState
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime import sources as module
 from byol_explore.runtime.anakin import Anakin, AnakinState

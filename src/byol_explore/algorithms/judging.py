@@ -74,12 +74,14 @@ class Judge:
         return Statistics(initial_statistics(tasks, per_task=self.per_task), popart.initial_popart(tasks))
 
     def __call__(
-        self, statistics: Statistics, layer: Linear, hidden: Array, uncertainty: Array, trajectory: Trajectory
-    ) -> Judgement:
+        self, statistics: Statistics, layer: Linear, hidden: Array, uncertainty: Array, trajectory: Trajectory,
+        *, mixing: Array,
+    ) -> Judgement:  # fmt: skip
         """Of uncertainties [T-1, B], and values that the critic's last layer reads off `hidden` [T, B, ...]."""
         task, valid = trajectory.task, trajectory.valid
+        settings = self.settings._replace(mixing=mixing)
         reward_statistics, rewards = make_rewards(
-            statistics.reward, uncertainty, trajectory.reward, task[:-1], valid, self.settings
+            statistics.reward, uncertainty, trajectory.reward, task[:-1], valid, settings
         )
         value = self.critic.values(layer, statistics.popart, hidden, task)
         reward, discount = (1.0 - self.gamma) * rewards.total, self.gamma * trajectory.discount

@@ -27,7 +27,7 @@ from byol_explore.networks.assembly import Representation, View, make_representa
 from byol_explore.networks.centering import with_centered_encoders
 from byol_explore.networks.choosing import make_encoder
 from byol_explore.networks.normalizing import ObservationNormalizer
-from byol_explore.networks.optimizing import make_optimizer
+from byol_explore.networks.optimizing import descend, make_optimizer
 from byol_explore.registries import METHODS
 from byol_explore.settings.parts import CuriosityConfig, NetworkConfig, OptimizerConfig
 from byol_explore.spaces import Interface
@@ -78,7 +78,8 @@ class Bonus:
     ) -> None:
         self.spec, self.method = spec, METHODS.get(method)
         self.network, self.curiosity = network or NetworkConfig(), curiosity or CuriosityConfig()
-        self.optimizer = make_optimizer(optimizer or OptimizerConfig())
+        optimizer = optimizer or OptimizerConfig()
+        self.optimizer, self.learning_rate = make_optimizer(optimizer), optimizer.learning_rate
         own, set_to = self.curiosity.embedding_size, self.curiosity.prioritize
         self.size = self.network.embedding_size if own is None else own
         prioritizes = self.method.prioritizes if set_to is None else set_to
@@ -133,8 +134,8 @@ class Bonus:
         statistics, rewards = make_rewards(
             state.statistics, output.uncertainty, nobody, _one_task(sequence), sequence.valid, self.rewards
         )
-        updates, optimizer = self.optimizer.update(gradient, state.optimizer)
-        networks: Trained = optax.apply_updates(state.networks, updates)  # pyright: ignore[reportAssignmentType, reportArgumentType]
+        direction, optimizer = self.optimizer.update(gradient, state.optimizer)
+        networks = descend(state.networks, direction, self.learning_rate)
         seen = sequence._replace(observation=state.normalizer(sequence.observation))
         after = BonusState(
             networks=networks,

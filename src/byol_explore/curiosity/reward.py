@@ -92,7 +92,7 @@ class RewardSettings(NamedTuple):
     """How uncertainties become rewards (section 3.3, appendices A.3 and C)."""
 
     regime: str = "mixed"  # extrinsic + lambda intrinsic, or one of the two: "intrinsic", "extrinsic"
-    mixing: float = 0.1  # lambda
+    mixing: Array | float = 0.1  # lambda
     prioritize: bool = True  # clip normalised uncertainties at their mean
     decay: float = 0.99  # of the normalizer's statistics
     intrinsic_step: float = 0.0  # of the intrinsic reward's scale, 0 for none
@@ -163,7 +163,7 @@ def pay(
     return rewards / root_mean_square(statistics.intrinsic, settings.min_scale)[task]
 
 
-def parts(extrinsic: Array, intrinsic: Array, regime: str, mixing: float) -> tuple[Array, Array]:
+def parts(extrinsic: Array, intrinsic: Array, regime: str, mixing: Array | float) -> tuple[Array, Array]:
     """What the task and what curiosity pays (section 4): r_e and lambda r_i, or one of the two alone."""
     match regime:
         case "mixed":

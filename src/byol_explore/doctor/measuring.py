@@ -7,7 +7,8 @@ import jax
 import numpy as np
 
 from byol_explore.doctor.evidence import BoundaryProbe, Probe, TargetProbe, TaskProbe
-from byol_explore.learner import Learner, LearnerState
+from byol_explore.learner import Learner
+from byol_explore.learner_state import LearnerState
 from byol_explore.networks.layers import trained
 from byol_explore.ops import moments, popart, vmpo
 from byol_explore.run.finite import first_not_finite
@@ -31,19 +32,17 @@ class Seen(NamedTuple):
 
 def look(learner: Learner, state: LearnerState, trajectory: Trajectory) -> Seen:
     """What the learner finds out on its way to a loss, kept for every transition."""
-    curiosity, judge = state.online.curiosity, learner.judge
-    seen = learner.see(state.online, state, trajectory)
-    uncertainty = seen.curiosity.uncertainty
-    last = state.online.value.layers[-1]
-    judgement = judge(state.statistics, last, seen.value_hidden, uncertainty, trajectory)
+    curiosity, objective = state.online.curiosity, learner.objective
+    seen = objective.see(state.online, state, trajectory)
+    judgement, _, _ = objective.judged(state.online, state, seen, trajectory)
     rewards, embedding = judgement.rewards, seen.curious.embedding
     if curiosity.has_target and not curiosity.reads_representation:  # it sees through the target alone
         observation = state.online.actor.normalizer(trajectory.observation)
         embedding = jax.vmap(curiosity.target(state.curiosity))(observation)
-    raw, decay = state.statistics.reward.normalizer.raw, judge.settings.decay
+    raw, decay = state.statistics.reward.normalizer.raw, learner.judge.settings.decay
     return Seen(
         embedding=embedding,
-        uncertainty=uncertainty,
+        uncertainty=seen.curiosity.uncertainty,
         intrinsic=rewards.normalized,
         normalizer=judgement.statistics.reward.normalizer,
         intrinsic_part=rewards.intrinsic,

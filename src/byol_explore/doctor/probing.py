@@ -11,7 +11,8 @@ from byol_explore.doctor.evidence import Probe, TargetProbe
 from byol_explore.doctor.measuring import measure_target, probe_rollout
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.errors import UserError
-from byol_explore.learner import Learner, LearnerState
+from byol_explore.learner import Learner
+from byol_explore.learner_state import LearnerState
 from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.runtime.anakin import ActorState, Anakin
 from byol_explore.runtime.choosing import training_envs

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from byol_explore.errors import UserError
 from byol_explore.evaluation.recording import record
 from byol_explore.evaluation.rules import evaluation_envs
-from byol_explore.learner import LearnerState
+from byol_explore.learner_state import LearnerState
 from byol_explore.playing.episodes import save_gif
 from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.run.directory import load_config

@@ -13,6 +13,7 @@ from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.errors import DivergenceError, EnvironmentFailure
 from byol_explore.files import write_atomically
 from byol_explore.interrupts import Interrupts
+from byol_explore.learner_state import turned
 from byol_explore.networks.choosing import encoder_names
 from byol_explore.report.curves import draw_curves
 from byol_explore.report.logs import PLAIN
@@ -71,6 +72,7 @@ class TrainingLoop:
             self.state = self.state._replace(learner=take_networks(self.state.learner, Path(config.init_from)))
         if resume:
             self._restore()
+        self._read_dials()
         self.start_steps = self.steps
         write_config(directory, config)
         keep_until = self.steps if self._is_done() else self.logged  # lines that were not due are written again
@@ -149,7 +151,19 @@ class TrainingLoop:
         began = time.monotonic()
         for tracker in self.trackers:
             tracker.after(self.progress)
+        self._turn_dials()
         self.other_seconds += time.monotonic() - began
+
+    def _turn_dials(self) -> None:
+        """As callbacks have asked for."""
+        if wanted := self.progress.turned:
+            learner = self.state.learner
+            self.state = self.state._replace(learner=learner._replace(dials=turned(learner.dials, wanted)))
+            self.progress.turned = {}
+            self._read_dials()
+
+    def _read_dials(self) -> None:
+        self.progress.dials = {name: float(dial) for name, dial in self.state.learner.dials._asdict().items()}
 
     def _check_finite(self, output: DispatchOutput) -> None:
         bad_updates = np.flatnonzero(~np.all(output.finite, axis=1))
@@ -187,6 +201,7 @@ class TrainingLoop:
             "steps": self.steps,
             "learner_steps": self.learner_steps,
             **self._summary(),
+            **self.progress.dials,
             **means,
             "error_growth": error_growth(means["prediction_error"]),
             "steps_per_second": max(later_steps, 0) / running,

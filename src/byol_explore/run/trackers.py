@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from byol_explore.learner_state import check_dials
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.base import Steps
 from byol_explore.settings.config import Config
@@ -23,11 +24,19 @@ class Progress:
         self.before = self.steps = 0  # environment steps before and after the dispatch
         self.metrics: dict[str, np.ndarray] = {}  # of each learner step of the dispatch, [updates, ...]
         self.actor: Actor | None = None  # the policy that acts
+        self.dials: dict[str, float] = {}  # settings that can be turned, as they stand
+        self.turned: dict[str, float] = {}  # those that somebody has turned since the dispatch
         self.wants_stop = False
 
     def crossed(self, interval: int) -> bool:
         """Whether a multiple of so many environment steps was passed by the dispatch; never of 0."""
         return interval > 0 and self.before // interval != self.steps // interval
+
+    def turn(self, **dials: float) -> None:
+        """Change settings from the next dispatch on, such as `turn(mixing=0.05)`; they are logged and saved."""
+        values = {name: float(value) for name, value in dials.items()}
+        check_dials(self.config, values)
+        self.turned.update(values)
 
     def stop(self) -> None:
         """End the run here, as if all its steps were done."""

@@ -11,7 +11,8 @@ from jax.sharding import Mesh, NamedSharding
 from byol_explore.agent import Situation, turn
 from byol_explore.envs.base import Environment
 from byol_explore.envs.drawn import make_vector
-from byol_explore.learner import Learner, LearnerState, UpdateOutput
+from byol_explore.learner import Learner
+from byol_explore.learner_state import LearnerState, UpdateOutput
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.base import (
     AXIS,

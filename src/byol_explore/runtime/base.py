@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from byol_explore.learner import Learner, LearnerState
+from byol_explore.learner import Learner
+from byol_explore.learner_state import LearnerState
 from byol_explore.types import AnyArray, Array, PyTree, Trajectory
 
 AXIS = "devices"

@@ -6,7 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from byol_explore.learner import Batch, Learner, LearnerState, UpdateOutput
+from byol_explore.learner import Learner
+from byol_explore.learner_state import Batch, LearnerState, UpdateOutput
 from byol_explore.types import Array, PyTree, Trajectory
 
 

@@ -13,7 +13,8 @@ from jax.sharding import Mesh, NamedSharding
 from byol_explore.envs.guarding import guarded
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.errors import EnvironmentFailure
-from byol_explore.learner import Batch, Learner, LearnerState, UpdateOutput
+from byol_explore.learner import Learner
+from byol_explore.learner_state import Batch, LearnerState, UpdateOutput
 from byol_explore.runtime.base import AXIS, SHARED_OUT, WHOLE, DispatchOutput, Steps, share, stack, strongly_typed
 from byol_explore.runtime.first_look import look_outside
 from byol_explore.runtime.host_actor import Rollout
