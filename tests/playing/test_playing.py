@@ -114,3 +114,11 @@ def test_a_run_starts_from_another_ones_networks(trained: Path, tmp_path: Path) 
 def test_a_run_that_cannot_be_started_from_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere holds no run"):
         run(dataclasses.replace(tiny(), init_from=str(tmp_path / "nowhere")), tmp_path / "run")
+
+
+def test_a_run_with_other_networks_cannot_be_started_from(trained: Path, tmp_path: Path) -> None:
+    wider = dataclasses.replace(tiny(), network=dataclasses.replace(tiny().network, belief_size=24))
+    with pytest.raises(UserError, match=r"init_from: .*step_\d+ is of another network: actor.* is float32\[") as raised:
+        run(dataclasses.replace(wider, init_from=str(trained)), tmp_path / "run")
+    assert "damaged" not in str(raised.value)
+    assert not (tmp_path / "run" / "config.json").exists()

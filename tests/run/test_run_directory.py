@@ -4,6 +4,7 @@ import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -20,6 +21,7 @@ from runs import (
     files,
     half,
     run,
+    shared_runtime,
     tiny,
     uninterrupted,
 )
@@ -55,6 +57,19 @@ def test_what_a_run_leaves_that_never_began_does_not_block_the_directory(tmp_pat
     (tmp_path / "failure.txt").write_text("of something else")
     with pytest.raises(UserError, match="is not empty and holds no run"):
         check_run_dir(tmp_path, tiny(), resume=False)
+
+
+def test_a_run_that_ended_before_anything_happened_may_be_begun_again(tmp_path: Path) -> None:
+    """A bonus of one's own with a mistake in it: it is mended, and the same command is given again."""
+    config, mended = tiny(), dataclasses.replace(tiny(), seed=1)
+    mistake = mock.Mock(side_effect=UserError("bonus Mine pays nonsense"))
+    with mock.patch.object(shared_runtime(config), "dispatch", mistake), pytest.raises(UserError, match="nonsense"):
+        run(config, tmp_path)
+    assert sorted(files(tmp_path)) == ["config.json", "metrics.jsonl"]
+    check_run_dir(tmp_path, mended, resume=False)
+    (tmp_path / "metrics.jsonl").write_text('{"steps": 48}\n')
+    with pytest.raises(UserError, match="already holds a run"):
+        check_run_dir(tmp_path, mended, resume=False)
 
 
 def test_two_that_begin_in_one_directory_do_not_mix(

@@ -38,6 +38,10 @@ class Restored(NamedTuple):
     damaged: list[str]  # newer checkpoints that could not be used, with the reason
 
 
+class _OtherNetworkError(ValueError):
+    """A checkpoint that is whole, but of arrays that have no place here."""
+
+
 class Checkpoints:
     """The checkpoints of one run: the newest two and the best."""
 
@@ -85,6 +89,8 @@ class Checkpoints:
             try:
                 arrays, meta = self._read(candidate)
                 return Restored(_unpack(_subtree(arrays, part), template), meta, damaged)
+            except _OtherNetworkError as error:  # so are all others
+                raise UserError(f"{self._path(candidate)} is of another network: {error}") from error
             except Exception as error:  # whatever a damaged file makes Orbax raise
                 reason = str(error).strip().splitlines() or [type(error).__name__]
                 damaged.append(f"{self._path(candidate).name} ({reason[0][:120]})")
@@ -237,13 +243,13 @@ def _unpack(arrays: dict[str, np.ndarray], template: PyTree) -> PyTree:
         if array is None and plain.size == 0:
             array = np.zeros(plain.shape, plain.dtype)
         if array is None or (array.shape, array.dtype) != (plain.shape, plain.dtype):
-            raise ValueError(f"another network: {name} is {_describe(array)}, not {_describe(plain)}")
+            raise _OtherNetworkError(f"{name} is {_describe(array)}, not {_describe(plain)}")
         value = jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(like) else array
         return jax.device_put(value, like.sharding)
 
     state = jax.tree_util.tree_map_with_path(leaf, template)
     if left:
-        raise ValueError(f"another network: it also has {next(iter(left))}")
+        raise _OtherNetworkError(f"it also has {next(iter(left))}")
     return state
 
 

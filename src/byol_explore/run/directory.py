@@ -5,6 +5,7 @@ from pathlib import Path
 
 from byol_explore.errors import UserError
 from byol_explore.files import temporary, write_atomically
+from byol_explore.report.logs import PLAIN
 from byol_explore.run.failures import is_failure
 from byol_explore.settings.config import Config, file_name, flatten, from_dict, to_dict
 from byol_explore.settings.trust import outside_code, require_consent
@@ -29,10 +30,16 @@ def check_run_dir(directory: Path, config: Config, *, resume: bool) -> None:
         check_resumable(load_config(directory), config)
     elif directory.exists() and not directory.is_dir():
         raise UserError(f"{directory} is a file: choose another --run-dir")
-    elif directory.exists() and not all(map(_is_of_no_run, directory.iterdir())):
+    elif directory.exists() and not _never_began(directory) and not all(map(_is_of_no_run, directory.iterdir())):
         if (directory / "config.json").exists():
             raise UserError(f"{directory} already holds a run: continue it with --resume or choose another --run-dir")
         raise UserError(f"{directory} is not empty and holds no run: choose another --run-dir")
+
+
+def _never_began(directory: Path) -> bool:
+    """Whether a run ended before its first dispatch did: of it there is a configuration, and a log without a line."""
+    names = {path.name for path in directory.iterdir() if not _is_of_no_run(path)}
+    return names == {"config.json", PLAIN} and (directory / PLAIN).stat().st_size == 0
 
 
 def _is_of_no_run(path: Path) -> bool:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from byol_explore.errors import UserError
-from byol_explore.learner import LearnerState
+from byol_explore.learner_state import LearnerState
 from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.run.directory import load_config
 
@@ -14,8 +14,11 @@ def take_networks(learner: LearnerState, run_dir: Path) -> LearnerState:
     checkpoints = Checkpoints(run_dir / "checkpoints")
     if not checkpoints.steps():
         raise UserError(f"init_from: {run_dir} has no checkpoint to start from")
-    parts = {
-        name: checkpoints.restore(getattr(learner, name), part=f"learner.{name}").state
-        for name in ("online", "curiosity", "acting", "statistics")
-    }
+    try:
+        parts = {
+            name: checkpoints.restore(getattr(learner, name), part=f"learner.{name}").state
+            for name in ("online", "curiosity", "acting", "statistics")
+        }
+    except UserError as error:
+        raise UserError(f"init_from: {error}") from error
     return learner._replace(**parts)
