@@ -45,9 +45,24 @@ def test_a_bar_on_a_terminal() -> None:
     display.close()
     shown = screen.getvalue()
     assert "hello [bold]you[/bold]" in shown
-    assert "2500/10000" in shown
+    assert "2,500/10,000" in shown
     assert "curiosity 0.123" in shown
     assert "eta" in shown
+
+
+@pytest.mark.parametrize(
+    ("width", "words"), [(80, "success 0.25"), (100, "success 0.25  curiosity 0.123  paid 50%"), (60, "")]
+)
+def test_a_narrow_terminal_has_bar_steps_and_eta_too(width: int, words: str) -> None:
+    screen = io.StringIO()
+    display = BarDisplay(6_000_000, Console(file=screen, force_terminal=True, width=width, color_system=None))
+    display.advance(2_500_000, METRICS)
+    display.close()
+    line = [line for line in screen.getvalue().splitlines() if "training" in line][-1]
+    assert "training ━━━" in line
+    assert "2,500,000/6,000,000" in line
+    assert " eta " in line
+    assert line.rstrip().endswith(words or "-:--:--")
 
 
 def test_the_display_fits_where_the_output_goes(monkeypatch: pytest.MonkeyPatch) -> None:
