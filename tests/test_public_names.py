@@ -1,5 +1,8 @@
 """All public names lead somewhere, and none is missing."""
 
+import subprocess
+import sys
+
 import pytest
 
 import byol_explore
@@ -13,3 +16,10 @@ def test_a_public_name_can_be_used(name: str) -> None:
 def test_the_list_is_that_of_the_modules() -> None:
     homes = [name for names in byol_explore._HOMES.values() for name in names]
     assert sorted(homes) == sorted(byol_explore.__all__)
+
+
+def test_the_names_are_listed_without_being_loaded() -> None:
+    code = "import sys, byol_explore; print(*dir(byol_explore)); sys.exit('jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {*byol_explore.__all__, "__version__", "__name__"} <= set(done.stdout.split())

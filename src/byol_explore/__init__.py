@@ -80,6 +80,10 @@ _HOMES = {
 _NAMES_AT_HOME = {"config": "make_config"}  # where the short name would hide too many variables
 
 
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
 def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
