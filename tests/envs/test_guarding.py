@@ -99,6 +99,7 @@ def test_a_process_that_was_suspended_does_not_suspect_its_environments() -> Non
         return next(looks)
 
     guard.ask(Request("scripted", "step 1", SHORT), lambda: guard.wait(slow_look))
+    assert next(looks, None) is None, "it looked twice, and was not taken for one that hangs in between"
 
 
 def test_work_with_an_environment_that_hangs_ends_in_time() -> None:

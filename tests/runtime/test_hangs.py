@@ -70,19 +70,26 @@ def test_starts_and_resets_are_given_ten_times_as_long(event: str) -> None:
     hook, release = hang_at(0, event)
     threading.Timer(4 * 0.2, release.set).start()
     runtime = start(Scripted(hook), step_timeout=0.2)
-    runtime.dispatch(runtime.init(0))
+    state, _ = runtime.dispatch(runtime.init(0))
     runtime.close()
+    assert release.is_set(), "it waited longer than a step may take"
+    assert int(state.learner.step) == UPDATES, "and learned from what came"
 
 
 def test_a_hang_that_nobody_waits_for_does_not_keep_a_run_from_ending() -> None:
-    hook, release = hang_at(3 * STEPS)
+    last = 3 * STEPS - 1  # of the rollout that waits for a place in the queue: none is begun after it
+    hook, release = hang_at(last)
     world = Scripted(hook)
     runtime = start(world)
     runtime.dispatch(runtime.init(0))
-    until(lambda: world.batches[0].count == 3 * STEPS)
+    until(lambda: world.batches[0].count == last)
+    began = time.monotonic()
     runtime.close()
+    assert time.monotonic() - began < 5.0
+    assert actors_alive() == 1, "it still hangs"
     release.set()
     until(lambda: actors_alive() == 0)
+    assert world.still_open == 0, "closed as soon as it came back"
 
 
 # What is doubtful
