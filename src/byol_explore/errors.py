@@ -28,3 +28,8 @@ def one_line(text: object, length: int = 240) -> str:
 def unknown(what: str, value: object, accepted: list[str]) -> UserError:
     """The error for a name that is not in a list."""
     return UserError(f"unknown {what} {str(value)!r}; choose from: {', '.join(accepted)}")
+
+
+def lacking(kind: str, part: type, function: str) -> UserError:
+    """The error for a part of one's own that leaves out a function which its kind cannot do without."""
+    return UserError(f"{kind} {part.__module__}.{part.__qualname__} does not define {function}: every {kind} must")

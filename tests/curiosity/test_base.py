@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 
 from builders import BATCH, TIME, make_spec, make_trajectory, small_actor, small_config
+from byol_explore.algorithms.base import Algorithm
 from byol_explore.algorithms.vmpo import VMPO
 from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials, ask
 from byol_explore.errors import UserError
 from byol_explore.learner import Learner
 from byol_explore.learner_state import Batch
+from byol_explore.networks.encoders import ObservationEncoder
+from byol_explore.settings.parts import NetworkConfig
+from byol_explore.spaces import Vector
 from byol_explore.types import Array, Sequence
 
 SPEC = make_spec("vector")
@@ -59,6 +63,34 @@ class Whole(VMPO):
         return value, value
 
 
+class Unmade(Curiosity):
+    """Cannot be made."""
+
+
+class Silent(Curiosity):
+    """Says nothing."""
+
+    @classmethod
+    def make(cls, materials: Materials, key: Array) -> Self:
+        return cls()
+
+
+class Aimless(Algorithm):
+    """Makes no targets."""
+
+
+class Lossless(VMPO):
+    """Has targets and lost its loss."""
+
+    loss = Algorithm.loss
+
+
+class Blind(ObservationEncoder):
+    """Reads vectors, and cannot be made."""
+
+    reads = (Vector,)
+
+
 def sequence() -> Sequence:
     return make_trajectory(SPEC, small_actor(SPEC)).sequence
 
@@ -93,6 +125,23 @@ def test_the_learner_asks_and_moves_in_this_way() -> None:
         learn(method=f"{__name__}:Short")
     with pytest.raises(UserError, match="method Grows: after makes a state of other types or shapes than init"):
         learn(method=f"{__name__}:Grows")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "Unmade"}, "Unmade does not define make"),
+        ({"method": "Silent"}, "Silent does not define __call__"),
+        ({"algorithm": "Aimless"}, "Aimless does not define targets"),
+        ({"algorithm": "Lossless"}, "Lossless does not define loss"),
+        ({"encoder": "Blind"}, "Blind does not define make"),
+    ],
+)
+def test_what_is_left_out_of_a_part_is_named(changes: dict[str, str], message: str) -> None:
+    [(kind, name)] = changes.items()
+    path = f"{__name__}:{name}"
+    with pytest.raises(UserError, match=rf"^{kind} {__name__}\.{message}: every {kind} must"):
+        learn(**({"network": NetworkConfig(encoder=path)} if kind == "encoder" else {kind: path}))
 
 
 def test_targets_for_more_than_the_transitions_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from typing import ClassVar, NamedTuple
 
+from byol_explore.errors import lacking
 from byol_explore.settings.config import Config
 from byol_explore.spaces import ActionSpec
 from byol_explore.types import Action, Array, Policy, PyTree
@@ -61,8 +62,8 @@ class Algorithm:
 
     def targets(self, value: Array, reward: Array, discount: Array, valid: Array) -> tuple[Array, Array]:
         """Value targets and advantages [T-1, B] from values [T, B] and what happened between them."""
-        raise NotImplementedError
+        raise lacking("algorithm", type(self), "targets")
 
     def loss(self, duals: PyTree, choices: Choices, advantage: Array) -> PolicyLoss:
         """Of advantages [n], the entropy bonus left out."""
-        raise NotImplementedError
+        raise lacking("algorithm", type(self), "loss")

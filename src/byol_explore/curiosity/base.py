@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple, Self
 import equinox as eqx
 import jax
 
-from byol_explore.errors import UserError
+from byol_explore.errors import UserError, lacking
 from byol_explore.networks.assembly import View
 from byol_explore.ops.moments import masked_mean
 from byol_explore.settings.parts import CuriosityConfig, NetworkConfig
@@ -51,7 +51,7 @@ class Curiosity(eqx.Module):
     @classmethod
     def make(cls, materials: Materials, key: Array) -> Self:
         """The method before anything is learned."""
-        raise NotImplementedError
+        raise lacking("method", cls, "make")
 
     def init(self, materials: Materials, encoder: Encoder, key: Array) -> PyTree:
         """The state before the first batch. `encoder` is that of the representation that the method reads."""
@@ -59,7 +59,7 @@ class Curiosity(eqx.Module):
 
     def __call__(self, state: PyTree, view: View, sequence: Sequence) -> CuriosityOutput:
         """Loss and uncertainty of a batch of sequences, which `view` shows through the representation."""
-        raise NotImplementedError
+        raise lacking("method", type(self), "__call__")
 
     def after(self, state: PyTree, encoder: Encoder, sequence: Sequence) -> PyTree:
         """The state after a learner step that has learned from these sequences."""
@@ -67,7 +67,7 @@ class Curiosity(eqx.Module):
 
     def target(self, state: PyTree) -> Encoder:
         """The encoder whose embeddings are predicted, of a method that has a target."""
-        raise NotImplementedError
+        raise lacking("method", type(self), "target")
 
 
 def ask(method: Curiosity, state: PyTree, view: View, sequence: Sequence) -> CuriosityOutput:

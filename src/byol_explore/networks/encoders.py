@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped, UInt8
 
+from byol_explore.errors import lacking
 from byol_explore.networks import cpu
 from byol_explore.networks.layers import MLP, Center, Conv, GroupNorm, LayerNorm, Linear, max_pool, truncated_normal
 from byol_explore.settings.parts import NetworkConfig
@@ -31,10 +32,10 @@ class ObservationEncoder(eqx.Module):
     @classmethod
     def make(cls, spec: Any, network: NetworkConfig, size: int, key: Array) -> Self:
         """One for observations of this spec, with embeddings of this size; other sizes are the network's."""
-        raise NotImplementedError
+        raise lacking("encoder", cls, "make")
 
     def __call__(self, observation: PyTree) -> Float[Array, "n N"]:
-        raise NotImplementedError
+        raise lacking("encoder", type(self), "__call__")
 
 
 class GridEncoder(ObservationEncoder):
