@@ -2,14 +2,15 @@
 
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from byol_explore import registry
 from byol_explore.errors import UserError
-from byol_explore.registries import ALGORITHMS, ENCODERS, METHODS
+from byol_explore.registries import ALGORITHMS, ENCODERS, ENVIRONMENTS, METHODS
 from byol_explore.registry import Registry, is_import_path
-from byol_explore.settings.presets import make_config
+from byol_explore.settings.presets import PRESETS, make_config
 
 
 @pytest.fixture
@@ -34,6 +35,44 @@ def test_built_in_added_and_by_import_path(parts: Registry[object]) -> None:
     assert parts.get("mine") == 7
     assert parts.get("pathlib:PurePath") is __import__("pathlib").PurePath
     assert parts.names() == ["path", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("path", "part name 'path' is taken: choose another one$"),
+        ("mine", "part name 'mine' is taken: choose another one; replace=True takes it"),
+        ("pathlib:Path", "part name 'pathlib:Path' is an import path"),
+        ("", "part name '': it must be text"),
+        (" a", "part name ' a': it must be text without commas, and without spaces"),
+        ("a,b", "part name 'a,b': it must be text without commas"),
+        (7, "part name 7: it must be text"),
+    ],
+)
+def test_a_name_that_is_taken_or_none_is_refused(parts: Registry[object], name: Any, message: str) -> None:
+    parts.add("mine", 7)
+    with pytest.raises(UserError, match=f"^{message}"):
+        parts.add(name, 8)
+    assert (parts.get("path"), parts.get("mine")) == (Path, 7)
+
+
+def test_only_what_was_added_may_be_replaced(parts: Registry[object]) -> None:
+    parts.add("mine", 7)
+    parts.add("mine", 8, replace=True)
+    assert parts.get("mine") == 8
+    with pytest.raises(UserError, match="'path' is taken"):
+        parts.add("path", 8, replace=True)
+
+
+def test_what_is_not_of_the_kind_is_not_added() -> None:
+    for kinds in (METHODS, ALGORITHMS, ENCODERS, PRESETS):
+        with pytest.raises(UserError, match=f"^{kinds.kind} 'mine' is no "):
+            kinds.add("mine", 7)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match=r"^environment 'mine' is 7: it must be a class or a function"):
+        ENVIRONMENTS.add("mine", 7)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match=r"^environment 'math:pi' is 3\.14.*: it must be a class or a function"):
+        ENVIRONMENTS.get("math:pi")
+    assert not any(kinds.knows("mine") for kinds in (METHODS, ALGORITHMS, ENCODERS, PRESETS, ENVIRONMENTS))
 
 
 def test_packages_announce_theirs(parts: Registry[object], monkeypatch: pytest.MonkeyPatch) -> None:

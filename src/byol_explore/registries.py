@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from byol_explore.registry import Registry
+from byol_explore.registry import Factories, Registry
 
 if TYPE_CHECKING:
     from byol_explore.algorithms.base import Algorithm
@@ -44,4 +44,4 @@ ENCODERS: "Registry[type[ObservationEncoder]]" = Registry(
     base="byol_explore.networks.encoders:ObservationEncoder",
 )
 
-ENVIRONMENTS: "Registry[Callable[..., AnyEnvironment]]" = Registry("environment", {})  # beside the families of envs/
+ENVIRONMENTS: "Registry[Callable[..., AnyEnvironment]]" = Factories("environment", {})  # beside the families of envs/

@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
-from byol_explore.errors import UserError, unknown
+from byol_explore.errors import UserError, one_line, unknown
 
 Part = TypeVar("Part")
 _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -57,8 +57,19 @@ class Registry(Generic[Part]):
         """All but import paths."""
         return [*self._paths, *self._added, *_installed(self.group)]
 
-    def add(self, name: str, part: Part) -> None:
-        """Make a part known in this process alone; an import path is known in all of them."""
+    def add(self, name: str, part: Part, *, replace: bool = False) -> None:
+        """Make a part known in this process alone; an import path is known in all of them.
+
+        A UserError if it is not of this kind, or if the name is taken: by `replace` only what was added may be.
+        """
+        if not isinstance(name, str) or not name.strip() or name != name.strip() or "," in name:
+            raise UserError(f"{self.kind} name {name!r}: it must be text without commas, and without spaces around it")
+        if is_import_path(name):
+            raise UserError(f"{self.kind} name {name!r} is an import path: choose one without a colon")
+        if name in self.names() and not (replace and name in self._added):
+            hint = "; replace=True takes it away from what was registered" if name in self._added else ""
+            raise UserError(f"{self.kind} name {name!r} is taken: choose another one{hint}")
+        self._check_part(name, part)
         self._added[name] = part
 
     def knows(self, name: str) -> bool:
@@ -77,14 +88,26 @@ class Registry(Generic[Part]):
             return self._added[name]
         path = self._paths.get(name) or _installed(self.group).get(name) or name
         part = import_part(self.kind, path)
-        if self._base:
-            self._check_class(name, part)
+        self._check_part(name, part)
         return part
 
-    def _check_class(self, name: str, part: Any) -> None:
+    def _check_part(self, name: str, part: Any) -> None:
+        """A UserError if a part is not of this kind."""
+        if not self._base:
+            return
         base = import_part("base", self._base)
         if not (isinstance(part, type) and issubclass(part, base)):
             raise UserError(f"{self.kind} {name!r} is no subclass of {self._base.replace(':', '.')}")
+
+
+class Factories(Registry[Part]):
+    """Whose parts are called to make something."""
+
+    def _check_part(self, name: str, part: Any) -> None:
+        if not callable(part):
+            raise UserError(
+                f"{self.kind} {name!r} is {one_line(repr(part), 80)}: it must be a class or a function that makes one"
+            )
 
 
 @cache

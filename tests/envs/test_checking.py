@@ -66,7 +66,7 @@ def broken() -> NoReturn:
     ],
 )  # fmt: skip
 def test_what_is_not_as_specified_is_said_in_one_line(make: Callable[[], Any], message: str) -> None:
-    register_env("changed", make)
+    register_env("changed", make, replace=True)
     with pytest.raises(UserError, match=f"^environment 'changed'.*{message}") as caught:
         make_env("changed")
     assert "\n" not in str(caught.value)
@@ -74,6 +74,10 @@ def test_what_is_not_as_specified_is_said_in_one_line(make: Callable[[], Any], m
 
 def test_what_is_as_specified_is_taken() -> None:
     """Numbers of Python for what never changes among it."""
-    register_env("changed", lambda: Changed(lambda timestep: timestep._replace(is_first=False, discount=1.0)))
+
+    def make() -> Any:
+        return Changed(lambda timestep: timestep._replace(is_first=False, discount=1.0))
+
+    register_env("changed", make, replace=True)
     assert make_env("changed").spec.name == "probe:corridor"
     assert jax.eval_shape(lambda key: make_env("changed").reset(key), jax.random.key(0))  # while something is traced

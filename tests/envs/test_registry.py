@@ -5,7 +5,7 @@ import pytest
 
 from byol_explore.envs.adapters.atari_games import HARD_GAMES
 from byol_explore.envs.base import VectorEnv
-from byol_explore.envs.registry import env_families, make_env, make_envs
+from byol_explore.envs.registry import env_families, make_env, make_envs, register_env
 from byol_explore.errors import UserError
 from byol_explore.spaces import Grid
 
@@ -25,6 +25,15 @@ def test_unknown_names_are_named(name: str) -> None:
 def test_number_of_rooms_has_limits(name: str) -> None:
     with pytest.raises(UserError, match=f"'{name}': the number must be 2 to 50"):
         make_env(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [("rooms-6", "rooms-N"), ("atari:mine", "atari:..."), ("MiniGrid-Mine", "MiniGrid-..."), ("probe:x", "probe:...")],
+)
+def test_names_of_families_are_not_given_to_others(name: str, family: str) -> None:
+    with pytest.raises(UserError, match=f"^environment name '{name}' is taken by the family {family}: choose another"):
+        register_env(name, lambda: make_env("probe:corridor"))
 
 
 def test_families_list_what_can_be_made() -> None:

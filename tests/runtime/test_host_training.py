@@ -72,7 +72,7 @@ def config_for(dispatches: int, log: dict[str, Any] | None = None, **runtime: An
 @contextlib.contextmanager
 def playing(world: Scripted) -> Iterator[None]:
     """The world under its name; whatever happens, it is closed and nobody plays it any more."""
-    register_env(world.spec.name, lambda: world)
+    register_env(world.spec.name, lambda: world, replace=True)
     try:
         yield
     finally:
@@ -276,7 +276,7 @@ def test_a_hang_saves_what_was_learned_also_in_the_middle_of_a_dispatch(tmp_path
     config = config_for(4, rare, deterministic=True, step_timeout=0.3)
     step = DISPATCH // ROUNDS * (ROUNDS + 1)
     with using(QuickSebulba), mock.patch.object(loop, "draw_curves"):
-        register_env("scripted", lambda: Scripted(hook))
+        register_env("scripted", lambda: Scripted(hook), replace=True)
         with pytest.raises(EnvironmentFailure, match=rf"hangs: step {hangs_at + 1} .* until step {step} is saved"):
             train(config, tmp_path / "run", quiet=True)
     release.set()

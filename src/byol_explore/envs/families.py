@@ -21,7 +21,7 @@ class Family(NamedTuple):
 
 
 FAMILIES = (Family("Atari", "atari:", AtariSettings), Family("Gymnasium", "gymnasium:", GymnasiumSettings))
-_PREFIXES = (*(family.prefix for family in FAMILIES), "probe:")
+_PREFIXES = (*(family.prefix for family in FAMILIES), "probe:", "hard-eight:")
 
 
 class Sized(NamedTuple):
@@ -49,6 +49,16 @@ def size_of(name: str) -> tuple[str, int] | None:
 def is_grid(name: str) -> bool:
     """Whether an environment is a grid world inside jit, if there is one of that name at all."""
     return size_of(name) is not None or name.startswith(REGISTERED)
+
+
+def check_own_name(name: str) -> None:
+    """A UserError if a name is that of a family of environments, or begins like it."""
+    if not isinstance(name, str):
+        return  # the registry will say so
+    begins = next((start for start in (*_PREFIXES, *REGISTERED) if name.startswith(start)), None)
+    if begins or is_grid(name):
+        family = f"{begins}..." if begins else f"{name.partition('-')[0]}-N"
+        raise UserError(f"environment name {name!r} is taken by the family {family}: choose another one")
 
 
 def families_of(names: Iterable[str]) -> list[Family]:

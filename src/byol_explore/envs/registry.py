@@ -9,7 +9,15 @@ from byol_explore.envs.adapters.atari_settings import AtariSettings, available_c
 from byol_explore.envs.adapters.gymnasium_settings import GymnasiumSettings
 from byol_explore.envs.base import Environment, Viewed
 from byol_explore.envs.checking import check_inside
-from byol_explore.envs.families import SIZED, check_words, families_of, is_factory, is_grid, unknown_setting
+from byol_explore.envs.families import (
+    SIZED,
+    check_own_name,
+    check_words,
+    families_of,
+    is_factory,
+    is_grid,
+    unknown_setting,
+)
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.settings import fill, known_to, nested, read_words, to_words
 from byol_explore.envs.worlds.probes import PROBES
@@ -18,14 +26,15 @@ from byol_explore.extras import needed_by
 from byol_explore.registries import ENVIRONMENTS
 
 
-def register_env(name: str, factory: Callable[..., Environment | HostEnvironment]) -> None:
-    """Make an environment of your own known by a name in this process.
+def register_env(
+    name: str, factory: Callable[..., Environment | HostEnvironment], *, replace: bool = False
+) -> None:  # fmt: skip
+    """Make an environment of your own known by a name in this process, which `replace` may take from an earlier one.
 
     One that other processes are to find too is called by its import path, as in `my_package.envs:Lock`.
     """
-    if "," in name:
-        raise UserError(f"environment name {name!r}: a comma separates names")
-    ENVIRONMENTS.add(name, factory)
+    check_own_name(name)
+    ENVIRONMENTS.add(name, factory, replace=replace)
 
 
 def env_families() -> dict[str, list[str]]:

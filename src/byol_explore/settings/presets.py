@@ -94,7 +94,15 @@ _BUILT_IN = {
     "hard-eight": Preset("the paper's DM-HARD-8 agent, whose levels do not exist in this version yet", _HARD_EIGHT),
     "atari-small": Preset("a light encoder and a small core: Atari on two CPU cores", _ATARI_SMALL),
 }
-PRESETS: Registry[Preset] = Registry("preset", {})
+
+
+class _Presets(Registry[Preset]):
+    def _check_part(self, name: str, part: Any) -> None:
+        if not isinstance(part, Preset):
+            raise UserError(f"preset {name!r} is no byol_explore.settings.presets.Preset(description, config)")
+
+
+PRESETS = _Presets("preset", {})
 for _name, _built_in in _BUILT_IN.items():
     PRESETS.add(_name, _built_in)
 
@@ -124,20 +132,13 @@ ABLATIONS = {
 
 def make_config(preset: str = "grid", ablation: str = "none", method: str = "byol-explore", **changes: Any) -> Config:
     """A preset with an ablation applied, and then other changes: `env="rooms-4", curiosity={"horizon": 8}`."""
-    start = _config_of(preset)
+    start = PRESETS.get(preset).config
     METHODS.check(method)
     if ablation not in list(ABLATIONS):
         raise unknown("ablation", ablation, list(ABLATIONS))
     config = dataclasses.replace(start, preset=preset, ablation=ablation, method=method)
     _check_ablation(config)
     return changed(ABLATIONS[ablation].apply(config), changes)
-
-
-def _config_of(name: str) -> Config:
-    preset = PRESETS.get(name)
-    if not isinstance(preset, Preset):
-        raise UserError(f"preset {name!r} is no byol_explore.settings.presets.Preset(description, config)")
-    return preset.config
 
 
 def checked(config: Config) -> Config:
@@ -165,7 +166,7 @@ def _check_ablation(config: Config) -> None:
         return
     from byol_explore.settings.methods import method_settings
 
-    plain = dataclasses.replace(_config_of(config.preset), method=config.method, regime=config.regime)
+    plain = dataclasses.replace(PRESETS.get(config.preset).config, method=config.method, regime=config.regime)
     settings = method_settings(plain)
     real = [name for name, each in ABLATIONS.items() if method_settings(each.apply(plain)) != settings]
     if config.ablation not in real:
