@@ -11,6 +11,7 @@ from byol_explore.errors import UserError
 
 EXTRAS = {  # of each extra its modules, and the packages that these are installed from
     "train": {
+        "imageio_ffmpeg": "imageio-ffmpeg",
         "matplotlib": "matplotlib",
         "orbax": "orbax-checkpoint",
         "PIL": "pillow",

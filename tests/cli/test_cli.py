@@ -1,11 +1,14 @@
 """Training and evaluating from the command line."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 from PIL import Image
+from rich.console import Console
 
+from byol_explore.cli.evaluate import _table
 from byol_explore.run.directory import load_config
 from command_line import ESCAPE, call
 from runs import (
@@ -66,7 +69,7 @@ def test_evaluating_prints_a_table(
     interval = {"mean": 0.5, "low": 0.25, "high": 0.75}
     result = {"success_rate": interval, "return": interval, "length_mean": 12.0}
     report = {"run": "r", "checkpoint_steps": 1234, "damaged_checkpoints": ["step_7 (torn)"], "episodes": 9,
-              "tasks": {"maze": {"greedy": result, "sampled": result}},
+              "tasks": {"maze": {"sampled": result, "greedy": result}}, "gif": "films/x.mp4",
               "rules": {"noops": 5, "sticky": 0.25, "max_frames": 4000}}  # fmt: skip
     calls = []
     monkeypatch.setattr(
@@ -81,7 +84,21 @@ def test_evaluating_prints_a_table(
     assert (words, options) == ((directory,), expected | {"rules": "training"})
     assert err == "skipped a damaged checkpoint: step_7 (torn)\n"
     assert "r after 1,234 steps, 9 episodes" in out
-    assert " ".join(out.split()).endswith("rules: noops 5, sticky 0.25, max_frames 4,000")
-    for word in ("maze", "greedy", "sampled", "0.500 [0.250, 0.750]", "12.0"):
+    assert out.endswith("rules: noops 5, sticky 0.25, max_frames 4,000\nfilm: films/x.mp4\n")
+    for word in ("maze", "greedy", "sampled", "0.50 [0.25, 0.75]", "12.0"):
         assert word in out
     assert ESCAPE not in out
+
+
+@pytest.mark.parametrize(("task", "value", "human"), [("MiniGrid-DoorKey-16x16", 0.987654, None),
+                                                      ("atari:montezuma_revenge", 2500.0, 53.4)])  # fmt: skip
+def test_the_table_has_a_line_per_row_on_a_terminal_of_80_columns(task: str, value: float, human: float | None) -> None:
+    interval = {"mean": value, "low": 0.4 * value, "high": 1.2 * value}
+    result = {"success_rate": None if human else interval, "return": interval, "length_mean": 4321.0}
+    modes = dict.fromkeys(("sampled", "greedy"), result | ({"human_normalized": human} if human else {}))
+    screen = Console(file=io.StringIO(), width=80)
+    screen.print(_table({task: modes}))
+    lines = screen.file.getvalue().splitlines()  # pyright: ignore[reportAttributeAccessIssue]
+    assert len(lines) == 4
+    assert [line.split()[:2] for line in lines[2:]] == [[task, "sampled"], [task, "greedy"]]
+    assert all("]" in line and line.rstrip().endswith("53.4" if human else "4,321") for line in lines[2:])

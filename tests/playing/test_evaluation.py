@@ -2,12 +2,15 @@
 
 import dataclasses
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from imageio_ffmpeg import get_ffmpeg_exe
 from PIL import Image
 
 from builders import leaves_with_names
@@ -19,7 +22,8 @@ from byol_explore.evaluation.recording import film
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
 from byol_explore.networks.assembly import Actor
 from byol_explore.playing import episodes as evaluation
-from byol_explore.playing.episodes import evaluate, save_gif
+from byol_explore.playing.episodes import evaluate
+from byol_explore.playing.film_files import save_film
 from byol_explore.run.checkpoint import Checkpoints, Restored
 from byol_explore.run.directory import write_config
 from byol_explore.settings.config import Config
@@ -110,7 +114,7 @@ def test_a_film_shows_whole_episodes(tmp_path: Path) -> None:
     assert len(frames) == 60
     agents = [int(np.argmax(frame[8, 8::16].min(axis=-1))) for frame in frames]
     assert agents == 2 * list(range(30))
-    save_gif(tmp_path / "new" / "film.gif", frames, milliseconds=50)
+    save_film(tmp_path / "new" / "film.gif", frames, milliseconds=50)
     with Image.open(tmp_path / "new" / "film.gif") as picture:
         assert picture.format == "GIF"
         assert picture.size == (frames[0].shape[1], frames[0].shape[0])
@@ -121,12 +125,51 @@ def test_a_film_shows_whole_episodes(tmp_path: Path) -> None:
 
 def test_films_of_several_tasks_have_one_size(tmp_path: Path) -> None:
     frames = [np.full((8, 20, 3), 255, np.uint8), np.full((16, 10, 3), 255, np.uint8)]
-    save_gif(tmp_path / "film.gif", frames)
+    save_film(tmp_path / "film.gif", frames)
     with Image.open(tmp_path / "film.gif") as picture:
         assert picture.size == (20, 16)
         picture.seek(1)
         bright = np.asarray(picture.convert("L")) > 128
     np.testing.assert_array_equal(bright, np.broadcast_to(np.arange(20) < 10, (16, 20)))
+
+
+@pytest.mark.parametrize(("name", "start"), [("film.webp", b"RIFF"), ("film.MP4", b"ftyp"), ("film.gif", b"GIF8")])
+def test_a_film_is_what_its_name_says(tmp_path: Path, name: str, start: bytes) -> None:
+    save_film(tmp_path / name, [np.full((9, 15, 3), value, np.uint8) for value in (0, 120, 240)])
+    assert start in (tmp_path / name).read_bytes()[:8]
+
+
+def test_a_film_in_mp4_has_all_frames_at_their_time(tmp_path: Path) -> None:
+    save_film(tmp_path / "film.mp4", [np.full((31, 33, 3), value, np.uint8) for value in (0, 100, 200)], 100)
+    command = [get_ffmpeg_exe(), "-i", str(tmp_path / "film.mp4"), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    shown = subprocess.run(command, capture_output=True, check=True)
+    assert b"34x32" in shown.stderr
+    assert b"10 fps" in shown.stderr
+    frames = np.frombuffer(shown.stdout, np.uint8).reshape(3, 32, 34, 3)
+    np.testing.assert_allclose(frames[:, :28, :28].mean((1, 2, 3)), [0, 100, 200], atol=4)
+
+
+def test_a_film_in_mp4_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "film.mp4").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"film\.mp4 could not be written: .") as caught:
+        save_film(tmp_path / "film.mp4", [np.zeros((32, 32, 3), np.uint8)])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["film.avi", "film", ".gif", "film.mp4.txt"])
+def test_a_film_of_another_kind_is_refused_before_anything_is_played(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=rf"{name} does not end like a film: choose from \.gif, \.webp, \.mp4$"):
+        evaluate(tmp_path / "no run", gif=tmp_path / name)
+
+
+def test_what_mp4_needs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    message = r"^a film called film\.mp4 needs imageio-ffmpeg: pip install 'byol-explore\[train\]'$"
+    with pytest.raises(UserError, match=message):
+        evaluate(tmp_path / "no run", gif=tmp_path / "film.mp4")
+    (tmp_path / "directory.gif").mkdir()
+    with pytest.raises(UserError, match=r"directory\.gif is a directory"):
+        evaluate(tmp_path / "no run", gif=tmp_path / "directory.gif")
 
 
 # Checkpoints by name
@@ -186,13 +229,13 @@ def test_a_report_has_both_ways_of_acting_with_intervals(directory: Path, played
     assert (report["run"], report["episodes"], report["damaged_checkpoints"]) == (str(directory), 4, [])
     assert "rules" not in report
     result = report["tasks"]["probe:memory"]
-    assert set(result) == {"greedy", "sampled"}
+    assert list(result) == ["sampled", "greedy"], "first as in training"
     assert result["greedy"]["success_rate"] == rate_interval(np.arange(4) < 3)._asdict()
     assert result["sampled"]["success_rate"] == rate_interval(np.arange(4) < 1)._asdict()
     assert result["greedy"]["return"]["mean"] == 0.5
     assert result["greedy"]["return"]["low"] < 0.5 < result["greedy"]["return"]["high"]
     assert result["greedy"]["length_mean"] == 4.5
-    assert [(episodes, greedy) for _, episodes, greedy, *_ in played] == [(4, True), (4, False)]
+    assert [(episodes, greedy) for _, episodes, greedy, *_ in played] == [(4, False), (4, True)]
     evaluate(directory, episodes=4, seed=6)
     assert played[0][3] != played[2][3], "another seed plays other episodes"
 

@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import tyro
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from byol_explore.cli.parsing import parse
 from byol_explore.interrupts import leaving_at_once
+from byol_explore.report.words import count, printable
 
 
 @dataclass(frozen=True)
 class EvaluateCommand:
-    """Play episodes with a trained agent, greedily and by sampling, and report success and return."""
+    """Play episodes with a trained agent, by sampling as in training and greedily, and report success and return."""
 
     run: tyro.conf.Positional[Path]
     """A run directory."""
@@ -33,7 +36,7 @@ class EvaluateCommand:
     """Where the environments have rules for evaluations. Of Atari games: paper (up to 30 no-ops, no sticky actions,
     108,000 frames) or training; by default as the run's setting `evaluation` says."""
     gif: Path | None = None
-    """Also write a film of sampled episodes here."""
+    """Also write a film of sampled episodes here: a .gif, .webp or .mp4."""
     json: bool = False
     """Print JSON instead of a table."""
 
@@ -55,22 +58,30 @@ def run(arguments: Sequence[str]) -> None:
     if command.json:
         print(json.dumps(report, indent=2))
     else:
-        Console().print(_table(report))
+        _print(report)
 
 
-def _table(report: dict[str, Any]) -> Table:
-    """A row per task and way of acting."""
-    table = Table(
-        title=f"{report['run']} after {report['checkpoint_steps']:,} steps, {report['episodes']} episodes",
-        caption=_rules(report["rules"]) if "rules" in report else None,
-    )
-    scored = any("human_normalized" in result for modes in report["tasks"].values() for result in modes.values())
-    for column in ("task", "acting", "success (95%)", "return (95%)", "length", *(["human %"] if scored else [])):
-        table.add_column(column)
-    for task, modes in report["tasks"].items():
+def _print(report: dict[str, Any]) -> None:
+    steps, episodes = report["checkpoint_steps"], count(report["episodes"], "episode")
+    print(f"{printable(report['run'])} after {steps:,} steps, {episodes}, means [95% intervals]")
+    Console().print(_table(report["tasks"]))
+    if "rules" in report:
+        print(_rules(report["rules"]))
+    if "gif" in report:
+        print(f"film: {printable(report['gif'])}")
+
+
+def _table(tasks: dict[str, Any]) -> Table:
+    """A row per task and way of acting; numbers are short enough for a terminal of 80 columns."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    table.add_column("task", overflow="fold")
+    scored = any("human_normalized" in result for modes in tasks.values() for result in modes.values())
+    for column in ("acting", "success", "return", "length", *(["human %"] if scored else [])):
+        table.add_column(column, no_wrap=True)
+    for task, modes in tasks.items():
         for mode, result in modes.items():
-            table.add_row(task, mode, _interval(result["success_rate"]), _interval(result["return"]),
-                          f"{result['length_mean']:.1f}", *_percent(result.get("human_normalized")))  # fmt: skip
+            table.add_row(Text(task), mode, _interval(result["success_rate"]), _interval(result["return"]),
+                          _short(result["length_mean"]), *_percent(result.get("human_normalized")))  # fmt: skip
     return table
 
 
@@ -81,9 +92,18 @@ def _rules(rules: dict[str, Any]) -> str:
 
 
 def _interval(interval: dict[str, float] | None) -> str:
+    """Mean and ends of an interval, in brackets that are no markup; a dash where nothing is defined."""
     if interval is None:
-        return "not defined"
-    return f"{interval['mean']:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"
+        return "-"
+    size = max(map(abs, interval.values()))
+    mean, low, high = (_short(interval[name], size) for name in ("mean", "low", "high"))
+    return f"{mean} \\[{low}, {high}]"
+
+
+def _short(value: float, size: float | None = None) -> str:
+    """Three digits or more, with as many decimals as a number of this size needs for that."""
+    size = abs(value) if size is None else size
+    return f"{value:,.{2 if size < 10 else 1 if size < 100 else 0}f}"
 
 
 def _percent(value: float | None) -> list[str]:

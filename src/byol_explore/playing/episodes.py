@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from PIL import Image
 
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.registry import make_envs
@@ -20,6 +19,7 @@ from byol_explore.evaluation.scores import human_normalized
 from byol_explore.evaluation.statistics import mean_interval, rate_interval
 from byol_explore.evaluation.success import SuccessRule, rate, success_rules
 from byol_explore.playing.agent import restore_actor
+from byol_explore.playing.film_files import check_film_path, save_film
 from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.run.directory import load_config
 from byol_explore.runtime.compilation import enable_compilation_cache
@@ -37,17 +37,19 @@ def evaluate(
     rules: str | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Greedy and sampled episodes of a run's target policy, per task, with 95% confidence intervals.
+    """Sampled (as in training) and greedy episodes of a run's target policy, per task, with 95% confidence intervals.
 
     By default 200 episodes, or as in the paper 10 where environments are outside jit. `progress` hears what is
     played and how many episodes of it have ended. `success_above` is the return above which an episode is a success;
     by default it is the run's. Where environments have rules for evaluations, as Atari games do, `rules` chooses among
-    them; by default the run's settings do.
+    them; by default the run's settings do. `gif` is where a film goes: a GIF, or as its name ends (`film_files.py`).
     """
     if episodes is not None and episodes < 1:
         raise UserError(f"episodes is {episodes}: it must be at least 1")
     if success_above is not None and not math.isfinite(success_above):
         raise UserError(f"success_above is {success_above}: it must be finite")
+    if gif is not None:
+        check_film_path(Path(gif))
     directory = Path(run_dir)
     config = load_config(directory)
     enable_compilation_cache()
@@ -69,26 +71,14 @@ def evaluate(
     rules_of_success = success_rules([env.spec for env in envs], least)
     for index, (task, env, rule) in enumerate(zip(config.env_ids, envs, rules_of_success, strict=True)):
         report["tasks"][task] = {}
-        for mode, greedy in (("greedy", True), ("sampled", False)):
+        for mode, greedy in (("sampled", False), ("greedy", True)):
             tell = partial(progress, f"{task}, {mode}") if progress else None
             results = play(actor, env, episodes, jax.random.fold_in(key, index), greedy=greedy, progress=tell)
             report["tasks"][task][mode] = _summarize(results, rule, env.spec.scores)
     if gif is not None:
-        save_gif(Path(gif), [frame for env in envs for frame in film(actor, env, key, gif_episodes)])
+        save_film(Path(gif), [frame for env in envs for frame in film(actor, env, key, gif_episodes)])
         report["gif"] = str(gif)
     return report
-
-
-def save_gif(path: Path, frames: list[np.ndarray], milliseconds: int = 80) -> None:
-    """An endless GIF; frames of several tasks are brought to one size."""
-    height, width = (max(frame.shape[axis] for frame in frames) for axis in (0, 1))
-    images = []
-    for frame in frames:
-        canvas = np.zeros((height, width, 3), np.uint8)
-        canvas[: frame.shape[0], : frame.shape[1]] = frame
-        images.append(Image.fromarray(canvas).quantize(64))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    images[0].save(path, format="GIF", save_all=True, append_images=images[1:], duration=milliseconds, loop=0)
 
 
 def _summarize(results: Results, rule: SuccessRule, scores: tuple[float, float] | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from byol_explore.errors import UserError
 from byol_explore.evaluation.recording import record
 from byol_explore.evaluation.rules import evaluation_envs
 from byol_explore.learner_state import LearnerState
-from byol_explore.playing.episodes import save_gif
+from byol_explore.playing.film_files import save_film
 from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.run.directory import load_config
 from byol_explore.runtime.choosing import make_runtime, resolve_devices, training_envs
@@ -60,7 +60,7 @@ def film_run(run_dir: Path | str, *, say: Callable[[str], None] = lambda text: N
             key = jax.random.fold_in(jax.random.key(config.seed), task)
             frames, trajectory = record(film.state.acting, env, key, STEPS, task)
             paths.append(film_path(directory, name, film.name))
-            save_gif(paths[-1], one_episode(film, frames, trajectory, judge), MILLISECONDS)
+            save_film(paths[-1], one_episode(film, frames, trajectory, judge), MILLISECONDS)
             say(f"wrote {paths[-1]}")
     return paths
 
