@@ -14,7 +14,18 @@ SIZED = "grid worlds of any size N"
 
 @pytest.mark.parametrize(
     "name",
-    ["", "corridor", "probe:nothing", "rooms-", "rooms-x", "MiniGrid-Nothing", "XLand-MiniGrid-R1-10x10", "rooms-N"],
+    [
+        "",
+        "corridor",
+        "probe:nothing",
+        "rooms-",
+        "rooms-x",
+        "rooms-06",
+        "rooms-٦",
+        "MiniGrid-Nothing",
+        "XLand-MiniGrid-R1-10x10",
+        "rooms-N",
+    ],
 )
 def test_unknown_names_are_named(name: str) -> None:
     with pytest.raises(UserError, match=f"unknown environment '{name}'.*probe:corridor"):

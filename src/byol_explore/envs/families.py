@@ -42,7 +42,7 @@ REGISTERED = ("MiniGrid-", "XLand-")  # how names begin of grid worlds that XLan
 
 def size_of(name: str) -> tuple[str, int] | None:
     """The family and the size of a grid world, if it has one."""
-    match = re.fullmatch(rf"({'|'.join(SIZED)})-(\d+)", name)
+    match = re.fullmatch(rf"({'|'.join(SIZED)})-(0|[1-9][0-9]*)", name)
     return (match.group(1), int(match.group(2))) if match else None
 
 

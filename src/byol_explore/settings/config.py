@@ -127,6 +127,8 @@ class Config:
                 f"runtime.actors {runtime.actors} cannot share {runtime.num_envs} environments in whole batches of "
                 f"{runtime.batch_size}: make runtime.num_envs a multiple of {runtime.actors * runtime.batch_size}"
             )
+        if not all(self.env_ids):
+            raise UserError(f"env {self.env!r} has an empty name: it must be a name, or names with a comma between two")
         tasks = len(self.env_ids)
         if len(set(self.env_ids)) < tasks:
             raise UserError(f"env {self.env!r} names a task twice: every task is given once")
