@@ -40,6 +40,8 @@ def test_what_is_accepted(changes: dict[str, Any]) -> None:
     ("changes", "message"),
     [
         ({"count": 0}, "count is 0: it must be positive"),
+        ({"count": 10**15 + 1}, "count is 1000000000000001: it must be at most 1000000000000000"),
+        ({"count": 10**400}, r"count is 10+\.\.\.: it must be at most 1000000000000000"),
         ({"count": 1.0}, "count is 1.0: it must be a whole number"),
         ({"count": True}, "count is True: it must be a whole number"),
         ({"count": "1"}, "count is '1': it must be a whole number"),

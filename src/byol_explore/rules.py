@@ -9,10 +9,11 @@ import math
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from byol_explore.errors import UserError, unknown
+from byol_explore.errors import UserError, one_line, unknown
 
 Number = TypeVar("Number", int, float, int | None, float | None, tuple[int, ...])
 
@@ -31,6 +32,8 @@ class OneOf:
 
     choices: tuple[str, ...]
 
+
+MOST = 10**15  # of what is counted: below what 64 bits hold, also as steps of many environments
 
 Positive = Annotated[Number, Rule("it must be positive", lambda x: x > 0)]
 NotNegative = Annotated[Number, Rule("it must not be negative", lambda x: x >= 0)]
@@ -60,10 +63,23 @@ def _check_mark(value: Any, mark: Any, path: str) -> None:
     if not isinstance(mark, Rule) or value is None:
         return
     for number in value if isinstance(value, tuple) else (value,):
-        if not math.isfinite(number):
+        if isinstance(number, float) and not math.isfinite(number):
             raise UserError(f"{path} is {value}: it must be finite")
         if not mark.holds(number):
             raise UserError(f"{path} is {value}: {mark.demand}")
+        if isinstance(number, int) and abs(number) > MOST:
+            raise UserError(f"{path} is {one_line(value, 40)}: it must be at most {MOST}")
+
+
+def whole_number(text: str) -> int:
+    """A whole number as people write it, 1e6 and 2.5e6 and 1_000_000 too; a ValueError for all else."""
+    try:
+        number = Decimal(text)
+        if number.is_finite() and abs(number.adjusted()) < 100 and number == number.to_integral_value():
+            return int(number)
+    except ArithmeticError:
+        pass
+    raise ValueError(f"{text!r} is no whole number")
 
 
 def _check_type(value: Any, kinds: tuple[Any, ...], path: str) -> None:

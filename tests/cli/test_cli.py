@@ -1,5 +1,6 @@
 """Training and evaluating from the command line."""
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -35,6 +36,15 @@ def test_training_prints_plain_lines(capsys: pytest.CaptureFixture[str], tmp_pat
     assert lines[3].startswith(f"done: {2 * DISPATCH} steps in ")
     assert len(lines) == 4
     assert ESCAPE not in out
+    assert load_config(tmp_path / "run") == config
+
+
+def test_what_steps_become_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = dataclasses.replace(tiny(), steps=DISPATCH + 1)
+    with quickly():
+        code, out, _ = call(capsys, "train", *arguments(config), "--run-dir", tmp_path / "run")
+    assert code == 0
+    assert out.splitlines()[1] == f"steps {DISPATCH + 1} become {2 * DISPATCH}: whole rounds of {DISPATCH} steps each"
     assert load_config(tmp_path / "run") == config
 
 

@@ -54,6 +54,22 @@ def test_any_field_can_be_given(capsys: pytest.CaptureFixture[str], asked: list[
     assert (config.runtime.num_envs, config.log.tensorboard) == (32, True)
 
 
+@pytest.mark.parametrize(
+    ("word", "number"),
+    [("1e6", 1_000_000), ("2.5e6", 2_500_000), ("1_000_000", 1_000_000), ("3.0", 3), ("1E3", 1000), ("+7", 7)],
+)
+def test_whole_numbers_as_people_write_them(
+    capsys: pytest.CaptureFixture[str], asked: list[Any], word: str, number: int
+) -> None:
+    words = ("--steps", word, "--seed", word, "--curiosity.embedding-size", word, "--network.value-hidden", word, "2e1")
+    code, _, err = call(capsys, "train", *words)
+    assert (code, err) == (0, "")
+    [(config, *_)] = asked
+    assert (config.steps, config.seed, config.curiosity.embedding_size) == (number, number, number)
+    assert config.network.value_hidden == (number, 20)
+    assert {type(config.steps), type(config.network.value_hidden[1])} == {int}
+
+
 def test_every_field_of_a_config_goes_through_the_command_line(
     capsys: pytest.CaptureFixture[str], asked: list[Any]
 ) -> None:

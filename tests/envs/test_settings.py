@@ -89,6 +89,10 @@ def test_wrong_words_are_named_in_one_line(word: str, message: str) -> None:
     assert str(caught.value) == message
 
 
+def test_a_whole_number_may_be_written_short() -> None:
+    assert (kitchen("plates=1e3").plates, type(kitchen("plates=1e3").plates)) == (1000, int)
+
+
 def test_a_name_comes_once() -> None:
     with pytest.raises(UserError, match="env_settings names 'plates' twice"):
         read_words(["plates=1", "heat=1", "plates=1"])

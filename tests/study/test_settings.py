@@ -30,6 +30,12 @@ def test_settings_change_their_fields_and_no_others() -> None:
     assert (config.stop_at_success, config.curiosity.horizon) == (0.5, Config().curiosity.horizon)
 
 
+def test_a_whole_number_may_be_written_short() -> None:
+    settings = check_settings({"steps": 1e6})
+    assert settings == {"steps": 1_000_000}
+    assert type(settings["steps"]) is int
+
+
 def test_options_are_those_of_the_command_line() -> None:
     settings = {"agent.gamma": 0.5, "curiosity.share": False, "log.wandb": True, "network.value_hidden": (4, 5)}
     words = "--agent.gamma 0.5 --curiosity.no-share --log.wandb --network.value-hidden 4 5 --curiosity.prioritize False"

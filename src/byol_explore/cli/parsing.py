@@ -8,8 +8,26 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from byol_explore.errors import UserError
+from byol_explore.rules import whole_number
+
+_KINDS = ConstructorRegistry()
+
+
+@_KINDS.primitive_rule
+def _whole_number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+    """1e6 is a whole number too."""
+    if info.type is not int:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda words: whole_number(words[0]),
+        is_instance=lambda instance: isinstance(instance, int) and not isinstance(instance, bool),
+        str_from_instance=lambda instance: [str(instance)],
+    )
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -29,7 +47,7 @@ def parse(name: str, kind: type, arguments: Sequence[str], **settings: Any) -> A
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(kind, args=list(arguments), prog=f"byol-explore {name}", **settings)
+            return tyro.cli(kind, args=list(arguments), prog=f"byol-explore {name}", registry=_KINDS, **settings)
     except SystemExit as stop:
         if stop.code:
             raise UserError(_unboxed(said.getvalue())) from None

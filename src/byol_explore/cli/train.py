@@ -11,6 +11,7 @@ import tyro
 from byol_explore.cli.parsing import OneLineParser, parse
 from byol_explore.errors import UserError
 from byol_explore.interrupts import leaving_at_once
+from byol_explore.rules import whole_number
 from byol_explore.run.directory import default_run_dir, load_config
 from byol_explore.settings.config import Config
 from byol_explore.settings.presets import make_config
@@ -100,7 +101,7 @@ def _first_look(arguments: Sequence[str]) -> _FirstLook:
     parser.add_argument("--env")
     parser.add_argument("--algorithm")
     parser.add_argument("--regime")
-    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seed", type=whole_number)
     parser.add_argument("--run-dir", "--run_dir", type=Path)
     parser.add_argument("--resume", action="store_true")
     try:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, get_origin
 
 from byol_explore.errors import UserError
-from byol_explore.rules import check, fields_of
+from byol_explore.rules import check, fields_of, whole_number
 
 Settings = TypeVar("Settings")
 _WORD = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=(.*)", re.DOTALL)
@@ -121,7 +121,9 @@ def _value(text: str, kinds: tuple[Any, ...]) -> Any:
     if str in kinds:
         return None if text == "none" and type(None) in kinds else text
     value = literal(text)
-    return float(value) if float in kinds and type(value) is int else value
+    if float in kinds:
+        return float(value) if type(value) is int else value
+    return whole_number(text) if int in kinds and type(value) is float and value.is_integer() else value
 
 
 def described(kind: type) -> list[tuple[str, str, str]]:

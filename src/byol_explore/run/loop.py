@@ -117,6 +117,9 @@ class TrainingLoop:
         encoders = dict.fromkeys(encoder_names(config.network, self.runtime.learner.spec).values())
         words = f"{' and '.join(encoders)} encoder{'s' if len(encoders) > 1 else ''}"
         self.display.say(f"training {config.env} with {config.method} in {self.directory} ({words})")
+        if config.total_steps != config.steps:
+            whole = f"{config.steps_per_dispatch:,} steps each"
+            self.display.say(f"steps {config.steps:,} become {config.total_steps:,}: whole rounds of {whole}")
         if unknown := self.window.without_threshold():
             self.display.say(
                 f"no return counts as a success in {', '.join(unknown)}: success is known only if the environment "

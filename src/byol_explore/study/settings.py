@@ -60,6 +60,8 @@ def _as_kind(name: str, value: Any, kind: Any) -> Any:
     kind, inner = get_origin(choices[0]) or choices[0], get_args(choices[0])
     if kind is float and type(value) in (int, float):
         return float(value)
+    if kind is int and type(value) is float and value.is_integer():  # as 1e6 is in TOML
+        return int(value)
     if kind is tuple and isinstance(value, list) and all(type(each) is inner[0] for each in value):
         return tuple(value)
     if type(value) is not kind:
