@@ -150,7 +150,29 @@ def test_a_run_continues_with_the_config_that_it_wrote(root: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
+        ('{"seed": "zero"}', "seed is 'zero': it must be a whole number"),
+        ('{"seed": -1}', "seed is -1: it must not be negative"),
+        ('{"steps": 1e6}', r"steps is 1000000\.0: it must be a whole number"),
+        ('{"env": 3}', "env is 3: it must be text"),
+        ('{"env_settings": "sticky=1"}', "env_settings is 'sticky=1': it must be a list of words"),
+        ('{"agent": {"gamma": null}}', r"agent\.gamma is None: it must be a number"),
+        ('{"agent": 5}', "agent is 5: it must be AgentConfig"),
+        ('{"curiosity": {"share": "no"}}', r"curiosity\.share is 'no': it must be true or false"),
+        ('{"regime": "both"}', "unknown regime 'both'; choose from: mixed"),
+    ],
+)
+def test_a_wrong_value_in_a_config_is_named_with_its_file(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match=rf"^{tmp_path}/config\.json: {complaint}") as caught:
+        load_config(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
         ("{", "cannot be read"),
+        ("[" * 100_000, "cannot be read"),
         ("[1]", "cannot be read"),
         ('{"stepz": 3}', "unknown configuration field 'stepz'; choose from: preset, env"),
         ('{"agent": {"gama": 3}}', "unknown configuration field 'gama'"),

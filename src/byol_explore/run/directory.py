@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
-from byol_explore.errors import UserError
+from byol_explore.errors import UserError, one_line
 from byol_explore.files import temporary, write_atomically
 from byol_explore.report.logs import PLAIN
+from byol_explore.rules import check
 from byol_explore.run.failures import is_failure
 from byol_explore.settings.config import Config, file_name, flatten, from_dict, to_dict
 from byol_explore.settings.trust import outside_code, require_consent
@@ -56,14 +57,23 @@ def write_config(directory: Path, config: Config) -> None:
 def load_config(directory: Path) -> Config:
     """The configuration of a run; code outside this package that it names needs consent (`trust.py`)."""
     path = Path(directory) / "config.json"
+    config = _read_config(path)
+    require_consent(outside_code(config), path)
+    return config
+
+
+def _read_config(path: Path) -> Config:
+    """A UserError that names the file, and of its values the first that is wrong."""
     try:
         config = from_dict(json.loads(path.read_text()))
-        require_consent(outside_code(config), path)
+        check(config)
         return config
     except OSError as error:
-        raise UserError(f"{directory} holds no run: {path.name} is missing") from error
-    except (ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+        raise UserError(f"{path.parent} holds no run: {path.name} is missing") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read: {one_line(error)}") from error
 
 
 def check_resumable(old: Config, new: Config) -> None:
