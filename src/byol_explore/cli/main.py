@@ -9,6 +9,7 @@ from byol_explore.errors import DivergenceError, UserError, unknown
 from byol_explore.extras import needed_by
 from byol_explore.interrupts import Interrupts
 from byol_explore.settings.trust import FLAG, trust
+from byol_explore.versions import versions
 
 COMMANDS = {  # each is `run` in the module of that name beside this one
     "train": "train an agent into a run directory",
@@ -34,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.append(os.getcwd())  # import paths may name what lies here
     if not arguments or arguments[0] in ("-h", "--help"):
         _print_overview()
+        return 0
+    if arguments[0] == "--version":
+        print(", ".join(f"{name} {version}" for name, version in versions().items()))
         return 0
     try:
         if arguments[0] not in COMMANDS:
@@ -65,7 +69,8 @@ def _print_overview() -> None:
     print("commands (each explains itself with --help):")
     for name, description in COMMANDS.items():
         print(f"  byol-explore {name:<9} {description}")
-    print(f"\n{FLAG} lets any of them import code outside the package that a run directory or a study names")
+    print("\n--version names the versions of the package, its commit, Python and JAX")
+    print(f"{FLAG} lets any of them import code outside the package that a run directory or a study names")
     print("\ntry: byol-explore train, then byol-explore evaluate runs/rooms-6/byol-explore-seed0 --gif episodes.gif")
 
 

@@ -10,6 +10,7 @@ from byol_explore.rules import check
 from byol_explore.run.failures import is_failure
 from byol_explore.settings.config import Config, file_name, flatten, from_dict, to_dict
 from byol_explore.settings.trust import outside_code, require_consent
+from byol_explore.versions import versions
 
 MAY_CHANGE = ("steps", "stop_at_success", "runtime.step_timeout")  # when a run continues, and all that is logged
 
@@ -33,7 +34,8 @@ def check_run_dir(directory: Path, config: Config, *, resume: bool) -> None:
         raise UserError(f"{directory} is a file: choose another --run-dir")
     elif directory.exists() and not _never_began(directory) and not all(map(_is_of_no_run, directory.iterdir())):
         if (directory / "config.json").exists():
-            raise UserError(f"{directory} already holds a run: continue it with --resume or choose another --run-dir")
+            choices = "continue it with --resume, begin anew with --force, or choose another --run-dir"
+            raise UserError(f"{directory} already holds a run: {choices}")
         raise UserError(f"{directory} is not empty and holds no run: choose another --run-dir")
 
 
@@ -52,6 +54,18 @@ def write_config(directory: Path, config: Config) -> None:
     """config.json, in a directory that is made if need be."""
     directory.mkdir(parents=True, exist_ok=True)
     write_atomically(directory / "config.json", json.dumps(to_dict(config), indent=2) + "\n")
+
+
+def write_versions(directory: Path, steps: int) -> None:
+    """versions.json: what a run began with, and whatever else it went on with after so many steps."""
+    path = directory / "versions.json"
+    try:
+        before = [entry for entry in json.loads(path.read_text()) if isinstance(entry, dict)]
+    except (OSError, ValueError, TypeError):  # a run that begins, or a file that is damaged
+        before = []
+    if not before or {**before[-1], "from_step": steps} != {"from_step": steps, **versions()}:
+        entries = [*before, {"from_step": steps, **versions()}]
+        write_atomically(path, json.dumps(entries, indent=2) + "\n")
 
 
 def load_config(directory: Path) -> Config:

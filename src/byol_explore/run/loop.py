@@ -19,7 +19,7 @@ from byol_explore.report.curves import draw_curves
 from byol_explore.report.logs import PLAIN
 from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.run.console import Display
-from byol_explore.run.directory import write_config
+from byol_explore.run.directory import write_config, write_versions
 from byol_explore.run.finite import first_not_finite
 from byol_explore.run.init_from import take_networks
 from byol_explore.run.metrics import Writer, lines_until, make_writers
@@ -75,6 +75,7 @@ class TrainingLoop:
         self._read_dials()
         self.start_steps = self.steps
         write_config(directory, config)
+        write_versions(directory, self.steps)
         keep_until = self.steps if self._is_done() else self.logged  # lines that were not due are written again
         self.writers: list[Writer] = make_writers(config, directory, keep_until=keep_until if resume else None)
 
