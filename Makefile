@@ -10,7 +10,8 @@ ARGS ?=
 .PHONY: train test browser test-slow test-lean lint types benchmark benchmark-encoder screenshot drills clean
 
 train: .venv/installed
-	$(BIN)/byol-explore train $(ARGS)
+	@$(BIN)/byol-explore train $(ARGS) || { code=$$?; \
+	  [ $$code != 2 ] || echo 'options are given in ARGS, for example: make train ARGS="--resume"' >&2; exit $$code; }
 
 test: .venv/installed-test lint types browser
 	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)

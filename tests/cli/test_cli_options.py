@@ -26,7 +26,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What `train` was called with, instead of training."""
     calls: list[Any] = []
 
-    def train(config: Config, run_dir: Path | None, *, resume: bool, quiet: bool) -> Summary:
+    def train(config: Config, run_dir: Path | None, *, resume: bool, force: bool, quiet: bool) -> Summary:
+        assert not (force and resume)
         calls.append((config, run_dir, resume, quiet))
         return Summary(Path("somewhere"), {**NOTHING, "steps": 0, "seconds": 0.0})
 

@@ -34,7 +34,7 @@ from runs import (
 def test_a_run_leaves_all_its_files(root: Path) -> None:
     directory = uninterrupted(root, 1)
     names = {path.name for path in directory.iterdir()}
-    assert names == {"config.json", "metrics.jsonl", "summary.json", "curves.png", "checkpoints"}
+    assert names == {"config.json", "versions.json", "metrics.jsonl", "summary.json", "curves.png", "checkpoints"}
     assert (directory / "curves.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     steps = sorted(path.name for path in (directory / "checkpoints").glob("step_*"))
     assert {f"step_{n * DISPATCH:012d}" for n in (WHOLE - 1, WHOLE)} <= set(steps)

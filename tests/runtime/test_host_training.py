@@ -143,7 +143,7 @@ def half(root: Path) -> Path:
 def test_a_run_leaves_the_files_of_every_run_and_where_it_has_been(root: Path) -> None:
     names = {path.name for path in half(root).iterdir() if not path.name.startswith(".")}
     assert names == {
-        "config.json", "metrics.jsonl", "summary.json", "curves.png", "checkpoints", "coverage.json",
+        "config.json", "versions.json", "metrics.jsonl", "summary.json", "curves.png", "checkpoints", "coverage.json",
     }  # fmt: skip
     assert load_config(half(root)) == config_for(HALF)
     summary = json.loads((half(root) / "summary.json").read_text())

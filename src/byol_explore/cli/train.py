@@ -37,6 +37,8 @@ class TrainCommand:
     """Where the run is kept; default runs/<env>/<method>-seed<seed>."""
     resume: bool = False
     """Continue the run in the run directory from its newest whole checkpoint."""
+    force: bool = False
+    """Begin anew where a run is already: it is removed as soon as the new one can begin."""
     quiet: bool = False
     """Print nothing but errors."""
 
@@ -46,7 +48,7 @@ def run(arguments: Sequence[str]) -> None:
     with leaving_at_once():
         from byol_explore.run.training import train
 
-    summary = train(command.config, command.run_dir, resume=command.resume, quiet=command.quiet)
+    summary = train(command.config, command.run_dir, resume=command.resume, force=command.force, quiet=command.quiet)
     if not command.quiet:
         shown = _outcome(summary.data)
         print(f"done: {summary['steps']:,} steps in {summary['seconds']:.0f} s, {shown}; see {summary.run_dir}")

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from byol_explore.errors import EnvironmentFailure
+from byol_explore.errors import EnvironmentFailure, UserError
 from byol_explore.run.console import make_display
 from byol_explore.run.directory import check_run_dir, default_run_dir
 from byol_explore.run.failures import FAILURE, with_traceback
 from byol_explore.run.locking import DirectoryLock
 from byol_explore.run.loop import Summary, TrainingLoop
 from byol_explore.run.metrics import check_extras
+from byol_explore.run.replacing import check_replaceable, remove_run
 from byol_explore.run.trackers import Tracker
 from byol_explore.runtime.choosing import make_runtime, resolve_devices, training_envs
 from byol_explore.runtime.compilation import enable_compilation_cache
@@ -18,13 +19,14 @@ from byol_explore.settings.presets import checked
 
 
 def train(
-    config: Config, run_dir: Path | str | None = None, *, resume: bool = False, quiet: bool = False,
-    callbacks: Sequence[Tracker] = (),
+    config: Config, run_dir: Path | str | None = None, *, resume: bool = False, force: bool = False,
+    quiet: bool = False, callbacks: Sequence[Tracker] = (),
 ) -> Summary:  # fmt: skip
     """Train to `config.steps` environment steps and leave everything in the run directory.
 
     With `resume` a run continues from its newest whole checkpoint, bit for bit as if it had never stopped;
-    environments outside jit start new episodes.
+    environments outside jit start new episodes. With `force` a run that is there already is removed as soon as the
+    new one can begin.
     Ctrl-C, SIGTERM, the end of a terminal and an environment that fails save a checkpoint first. Callbacks are
     trackers (`trackers.py`): they hear of every rollout and dispatch, may add to the log and to checkpoints, and may
     end the run.
@@ -32,8 +34,13 @@ def train(
     config = resolve_devices(checked(config))
     directory = Path(run_dir) if run_dir is not None else default_run_dir(config)
     check_extras(config)
+    if force and resume:
+        raise UserError("resume continues the run that is there and force removes it: choose one of them")
     with DirectoryLock(directory):  # before it is looked at, so that nobody else begins there in between
-        check_run_dir(directory, config, resume=resume)
+        if force and any(directory.iterdir()):
+            check_replaceable(directory, config)
+        else:
+            check_run_dir(directory, config, resume=resume)
         enable_compilation_cache()
         try:
             return _train(config, directory, resume=resume, quiet=quiet, callbacks=callbacks)
@@ -47,6 +54,8 @@ def _train(
     envs = training_envs(config)
     display, runtime = make_display(config.total_steps, quiet=quiet), make_runtime(config, envs)
     try:
+        if not resume:
+            remove_run(directory)  # which is empty unless it is to be replaced
         loop = TrainingLoop(config, envs, runtime, directory, display, resume=resume, callbacks=callbacks)
         (directory / FAILURE).unlink(missing_ok=True)
         return loop.go()
