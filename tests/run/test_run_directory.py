@@ -65,7 +65,7 @@ def test_a_run_that_ended_before_anything_happened_may_be_begun_again(tmp_path: 
     mistake = mock.Mock(side_effect=UserError("bonus Mine pays nonsense"))
     with mock.patch.object(shared_runtime(config), "dispatch", mistake), pytest.raises(UserError, match="nonsense"):
         run(config, tmp_path)
-    assert sorted(files(tmp_path)) == ["config.json", "metrics.jsonl"]
+    assert sorted(files(tmp_path)) == ["config.json", "metrics.jsonl", "versions.json"]
     check_run_dir(tmp_path, mended, resume=False)
     (tmp_path / "metrics.jsonl").write_text('{"steps": 48}\n')
     with pytest.raises(UserError, match="already holds a run"):

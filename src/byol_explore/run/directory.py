@@ -42,7 +42,7 @@ def check_run_dir(directory: Path, config: Config, *, resume: bool) -> None:
 def _never_began(directory: Path) -> bool:
     """Whether a run ended before its first dispatch did: of it there is a configuration, and a log without a line."""
     names = {path.name for path in directory.iterdir() if not _is_of_no_run(path)}
-    return names == {"config.json", PLAIN} and (directory / PLAIN).stat().st_size == 0
+    return names == {"config.json", "versions.json", PLAIN} and (directory / PLAIN).stat().st_size == 0
 
 
 def _is_of_no_run(path: Path) -> bool:
