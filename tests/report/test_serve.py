@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from byol_explore.errors import UserError
+from byol_explore.loopback import ADDRESS, PATIENCE
 from byol_explore.report import finding, serve
 from byol_explore.report.build import build_report
 from byol_explore.report.model import Report, Section, Text
-from byol_explore.report.serve import ADDRESS, LiveReport, Server, make_server, stamp_of
+from byol_explore.report.serve import LiveReport, Server, make_server, stamp_of
 from report.synthetic import write_run
 
 
@@ -206,7 +207,7 @@ def test_a_slow_line_gets_the_whole_page_and_who_takes_nothing_is_left(
 
 
 def test_browsers_are_waited_for_so_long() -> None:
-    assert serve._Handler.timeout == serve.PATIENCE == 30.0
+    assert serve._Handler.timeout == PATIENCE == 30.0
 
 
 def test_only_this_machine_is_served(served: Server) -> None:

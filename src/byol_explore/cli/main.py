@@ -20,6 +20,7 @@ COMMANDS = {  # each is `run` in the module of that name beside this one
     "report": "make a page, figures and tables from runs",
     "watch": "keep that page fresh while runs go on",
     "thin": "copy runs without what a report does not need",
+    "play": "play an environment by hand",
     "presets": "list presets and ablations",
     "envs": "list environments",
 }

@@ -24,8 +24,9 @@ class WatchCommand:
 
 def run(arguments: Sequence[str]) -> None:
     command = parse("watch", WatchCommand, arguments)
+    from byol_explore.loopback import ADDRESS
     from byol_explore.report.build import build_report
-    from byol_explore.report.serve import ADDRESS, LiveReport, make_server
+    from byol_explore.report.serve import LiveReport, make_server
     from byol_explore.report.words import printable
 
     if not command.directories:

@@ -30,7 +30,7 @@ def walk(actor: Actor, env: AnyEnvironment, key: Array) -> Iterator[Moment]:
     """Sampled actions, episode after episode, for as long as somebody looks; close it afterwards."""
     seed_key, key = jax.random.split(key)
     inside = not isinstance(env, HostEnvironment)
-    batch = _Inside(env, seed_key) if inside else env.batch(1, int(jax.random.bits(seed_key) >> 2))
+    batch = Inside(env, seed_key) if inside else env.batch(1, int(jax.random.bits(seed_key) >> 2))
     try:
         player = Player(batch, env.spec, key)
         player.begin(actor)
@@ -43,7 +43,7 @@ def walk(actor: Actor, env: AnyEnvironment, key: Array) -> Iterator[Moment]:
         batch.close()
 
 
-class _Inside:
+class Inside:
     """An environment inside jit, stepped from outside."""
 
     num_envs = 1
@@ -61,8 +61,13 @@ class _Inside:
         self._state, timestep = self._step(self._state, action)
         return jax.device_get(timestep)
 
+    @property
+    def state(self) -> Any:
+        """The environment's own, on the host."""
+        return jax.tree.map(lambda x: x[0], jax.device_get(self._state.inner))
+
     def render(self) -> np.ndarray:
-        return self._env.render(jax.tree.map(lambda x: x[0], jax.device_get(self._state.inner)))
+        return self._env.render(self.state)
 
     def places(self) -> np.ndarray:
         return np.zeros((1, 0), np.float32)

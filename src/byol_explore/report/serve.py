@@ -1,19 +1,17 @@
 """A report that keeps up with its runs: a page on this machine, made anew in the background when metrics grow."""
 
 import contextlib
-import errno
 import hashlib
 import json
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from byol_explore.errors import UserError
+from byol_explore.loopback import LocalHandler, LocalServer, serve_at
 from byol_explore.report.films import KINDS
 from byol_explore.report.finding import CONFIG, folders
 from byol_explore.report.logs import PACKED, PLAIN
@@ -21,9 +19,6 @@ from byol_explore.report.model import Report, Section, Text
 from byol_explore.report.page import render_page
 from byol_explore.report.words import brief, printable, why
 
-ADDRESS = "127.0.0.1"
-PATIENCE = 30.0  # seconds in which a browser has to say something more, or to take more of its answer
-_PIECE = 65_536  # bytes of an answer that have so much time: behind a slow line a page takes minutes
 _REST = 4  # times as long as a page takes to make, nothing is made: the runs need the processor
 _WATCHED = {CONFIG, PLAIN, PACKED, "summary.json", "maps.json", "coverage.json", "study.toml"}
 
@@ -132,70 +127,28 @@ def _clock() -> str:
     return time.strftime("%H:%M:%S")
 
 
-class Server(ThreadingHTTPServer):
-    """Gives the newest edition to browsers on this machine."""
-
-    daemon_threads = True
+class Server(LocalServer):
+    """Gives the newest edition to browsers."""
 
     def __init__(self, live: LiveReport, port: int) -> None:
         self.live = live
-        super().__init__((ADDRESS, port), _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that leaves early is no error."""
+        super().__init__(_Handler, port)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LocalHandler):
     server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
-    timeout = PATIENCE
 
-    def do_GET(self) -> None:
+    def get(self) -> None:
         edition = self.server.live.edition
-        if not self._asked_here():
-            self.send_error(403, "only for browsers on this machine")
-        elif self.path == "/":
-            self._answer("text/html; charset=utf-8", edition.page)
+        if self.path == "/":
+            self.answer("text/html; charset=utf-8", edition.page)
         elif self.path == "/version":
             news = {"version": edition.version, "time": edition.time, "note": edition.note}
-            self._answer("application/json", json.dumps(news).encode())
+            self.answer("application/json", json.dumps(news).encode())
         else:
             self.send_error(404)
-
-    def _asked_here(self) -> bool:
-        """Whether it was asked for by this machine's name: a page from elsewhere cannot read along."""
-        return self.headers.get("Host", "").rsplit(":", 1)[0] in (ADDRESS, "localhost")
-
-    def _answer(self, kind: str, content: bytes) -> None:
-        self.send_response(200)
-        for name, value in (
-            ("Content-Type", kind),
-            ("Content-Length", str(len(content))),
-            ("Cache-Control", "no-store"),
-        ):
-            self.send_header(name, value)
-        self.end_headers()
-        for begin in range(0, len(content), _PIECE):
-            self.wfile.write(content[begin : begin + _PIECE])
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not worth a line."""
 
 
 def make_server(live: LiveReport, port: int) -> Server:
     """A UserError that says what to do when the port cannot be had."""
-    try:
-        return Server(live, port)
-    except OverflowError:
-        raise UserError(f"port {port} is not one of 0 to 65535") from None
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise UserError(f"port {port} is in use: choose another with --port, such as {_free_port()}") from None
-        raise UserError(
-            f"port {port} cannot be had ({os.strerror(error.errno or 0)}): choose another with --port"
-        ) from None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((ADDRESS, 0))
-        return probe.getsockname()[1]
+    return serve_at(port, partial(Server, live))

@@ -22,10 +22,12 @@ from byol_explore.envs.adapters.atari_emulator import (
     action_count,
 )
 from byol_explore.envs.adapters.atari_games import HARD_GAMES
+from byol_explore.envs.adapters.atari_keys import JOYSTICK, keys_of_joystick
 from byol_explore.envs.adapters.atari_settings import RULES, AtariSettings, available_cores
 from byol_explore.envs.adapters.processes import TOLD_TO, end, has_ended, started
 from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import Boundaries
+from byol_explore.envs.keys import Keys, keys_of_actions
 from byol_explore.errors import UserError
 from byol_explore.spaces import ActionSpec, Image
 from byol_explore.types import Action, TimeStep
@@ -67,6 +69,12 @@ class Atari:
     @property
     def spec(self) -> EnvSpec:
         return self._spec
+
+    @property
+    def keys(self) -> Keys:
+        """How people play it: as with a joystick, where all of its positions are actions."""
+        is_full = self.spec.action.discrete == (len(JOYSTICK),)
+        return keys_of_joystick() if is_full else keys_of_actions(self.spec.action, self.spec.name)
 
     @property
     def rules(self) -> dict[str, float]:

@@ -11,12 +11,17 @@ from xminigrid.environment import EnvParams
 from xminigrid.types import TimeStep as XTimeStep
 
 from byol_explore.envs.base import EnvSpec
+from byol_explore.envs.keys import Key, Keys
 from byol_explore.spaces import ActionSpec, Grid
 from byol_explore.types import Action, Array, TimeStep
 
 SYMBOLS = (16, 16)  # of tiles and of colours: four bits each, the engine has fewer (13 and 12)
 _DOORS = (Tiles.DOOR_CLOSED, Tiles.DOOR_LOCKED, Tiles.DOOR_OPEN)
 _CHARACTERS = {Tiles.WALL: "#", Tiles.FLOOR: ".", Tiles.GOAL: "G", **dict.fromkeys(_DOORS, "D")}
+
+
+_WORDS = ("go forward", "turn right", "turn left", "pick up", "put down", "open or close")  # in the engine's order
+_KEYS = ("ArrowUp", "ArrowRight", "ArrowLeft", "KeyP", "KeyD", "Space")
 
 
 class MiniGrid:
@@ -34,6 +39,12 @@ class MiniGrid:
         self._constants = self._constant_encodings()
         self.floor = (params.height, params.width)
         self.spec = EnvSpec(name, observation, ActionSpec(discrete=(int(NUM_ACTIONS),)), params.max_steps)
+
+    @property
+    def keys(self) -> Keys:
+        """How people play it."""
+        named = enumerate(zip(_KEYS, _WORDS, strict=True))
+        return Keys(tuple(Key((code,), words, discrete=((0, action),)) for action, (code, words) in named))
 
     def with_view(self, view_size: int) -> "MiniGrid":
         """With a view of at least its own size."""
