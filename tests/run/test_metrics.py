@@ -127,4 +127,12 @@ def test_wandb_stays_offline_unless_told(
         writer.close()
     settings, (row, step), last = calls
     assert (settings["mode"], settings["dir"], settings["config"]) == (expected, str(tmp_path), to_dict(config))
+    assert (settings["project"], settings["name"]) == ("byol-explore", tmp_path.name)
     assert (row, step, last) == ({"steps": 7, "loss": 0.5}, 7, "finish")
+
+
+def test_project_and_name_of_a_run_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls: list[Any] = []
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **settings: calls.append(settings)))
+    make_writers(config_with(wandb=True, wandb_project="mine", wandb_name="first"), tmp_path, keep_until=None)
+    assert [(settings["project"], settings["name"]) for settings in calls] == [("mine", "first")]

@@ -59,8 +59,13 @@ class WandbWriter:
     def __init__(self, directory: Path, config: Config) -> None:
         import wandb  # pyright: ignore[reportMissingImports]
 
-        mode = os.environ.get("WANDB_MODE", "offline")
-        self._run = wandb.init(project="byol-explore", dir=str(directory), config=to_dict(config), mode=mode)
+        self._run = wandb.init(
+            project=config.log.wandb_project,
+            name=config.log.wandb_name or directory.resolve().name,
+            dir=str(directory),
+            config=to_dict(config),
+            mode=os.environ.get("WANDB_MODE", "offline"),
+        )
 
     def write(self, metrics: dict[str, Any]) -> None:
         self._run.log(scalars(metrics), step=metrics["steps"])

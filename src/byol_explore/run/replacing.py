@@ -10,8 +10,8 @@ from byol_explore.run.failures import FAILURE
 from byol_explore.settings.config import Config
 
 _CONFIG = "config.json"
-_FILES = ("versions.json", "metrics.jsonl", "metrics.jsonl.gz", "summary.json", "curves.png", "maps.json",
-          "coverage.json", "rooms.png", FAILURE, _CONFIG)  # fmt: skip
+_FILES = ("versions.json", "metrics.jsonl", "metrics.jsonl.gz", "summary.json", "curves.png", "curves.tmp.png",
+          "maps.json", "coverage.json", "rooms.png", FAILURE, _CONFIG)  # fmt: skip
 _DIRECTORIES = ("checkpoints", "films", "report", "tensorboard", "wandb")
 _FIELDS = {"env", "method", "seed", "runtime", "curiosity"}  # that every configuration has
 

@@ -198,3 +198,7 @@ class LogConfig:
     """Also write TensorBoard events (extra: tensorboard)."""
     wandb: bool = False
     """Also write to Weights & Biases, offline unless WANDB_MODE says otherwise (extra: wandb)."""
+    wandb_project: str = "byol-explore"
+    """The project there."""
+    wandb_name: str = ""
+    """What the run is called there; by default as its directory is."""
