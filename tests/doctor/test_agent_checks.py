@@ -14,6 +14,7 @@ from byol_explore.doctor.agent_checks import (
     check_temperature,
     check_value,
 )
+from byol_explore.settings.parts import PPOConfig
 from byol_explore.spaces import ActionSpec
 
 CHECKS = (check_temperature, check_kl, check_multipliers, check_value, check_entropy, check_numbers, check_gradient)
@@ -93,6 +94,9 @@ def test_popart_is_given_time_to_forget_its_first_scale_of_one() -> None:
     early = TASK._replace(popart_scale=0.37, explained=-20.0)
     assert check_value(probed(tasks={"rooms-4": early}, learner_steps=200)).verdict == "ok"
     assert check_value(probed(tasks={"rooms-4": early}, learner_steps=2000)).verdict == "warning"
+    config = dataclasses.replace(HEALTHY.config, algorithm="ppo", ppo=PPOConfig(epochs=10))
+    again = probed(dataclasses.replace(HEALTHY, config=config), tasks={"rooms-4": early}, learner_steps=2000)
+    assert check_value(again).verdict == "ok", "each batch was taken in once and learned from ten times"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from evidences import TASK, changed, logged, probed, seen, with_config
 
 from byol_explore.doctor.evidence import Evidence
 from byol_explore.doctor.payment_checks import check_mixing, check_paid
+from byol_explore.settings.parts import PPOConfig
 from byol_explore.settings.presets import make_config
 
 
@@ -42,6 +43,15 @@ def test_a_curiosity_that_is_not_added_pays_nobody() -> None:
 def test_statistics_are_given_time_to_forget_the_first_errors(learner_steps: int, decay: float, verdict: str) -> None:
     silent = logged(with_config(normalizer_decay=decay), paid_share=1e-4, learner_steps=learner_steps)
     assert check_paid(dataclasses.replace(silent, probe=None)).verdict == verdict
+
+
+@pytest.mark.parametrize(("learner_steps", "verdict"), [(600, "warning"), (1999, "warning"), (2000, "bad")])
+def test_a_rollout_that_is_learned_from_again_is_forgotten_no_faster(learner_steps: int, verdict: str) -> None:
+    """PPO's statistics take in every batch once, and learns from it four times."""
+    config = dataclasses.replace(with_config().config, algorithm="ppo", ppo=PPOConfig(epochs=4))
+    silent = logged(changed(config), paid_share=1e-4, learner_steps=learner_steps)
+    for action in (silent.action, None):
+        assert check_paid(dataclasses.replace(silent, probe=None, action=action)).verdict == verdict
 
 
 @pytest.mark.parametrize(("decay", "advised"), [(0.99, True), (0.9, False)])

@@ -124,8 +124,8 @@ def check_value(evidence: Evidence) -> Finding:
         if scale is None:
             return unknown(check, evidence)
         return finding(check, "unknown", scale, f"PopArt's scale is {scale:.3g} as logged; {evidence.why_no_probe}")
-    agent, updates = evidence.config.agent, evidence.probe.learner_steps
-    start = (1.0 - agent.popart_step) ** updates  # what is left of the variance of 1 that the statistics start with
+    agent, batches = evidence.config.agent, evidence.batches(evidence.probe.learner_steps)
+    start = (1.0 - agent.popart_step) ** batches  # what is left of the variance of 1 that the statistics start with
     parts = {name: _value_of_task(seen, start, agent.popart_min_scale) for name, seen in evidence.probe.tasks.items()}
     off = max(factor for factor, _ in parts.values())
     explained = [seen.explained for seen in evidence.probe.tasks.values() if seen.explained is not None]

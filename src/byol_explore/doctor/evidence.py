@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from byol_explore.curiosity.base import Curiosity
 from byol_explore.extras import needed_by
-from byol_explore.registries import METHODS
+from byol_explore.registries import ALGORITHMS, METHODS
 from byol_explore.report.logs import read_metrics
 from byol_explore.settings.config import Config
 from byol_explore.spaces import ActionSpec
@@ -111,6 +111,16 @@ class Evidence:
         """How many the run has done, as far as is known."""
         logged = self.history("learner_steps")
         return int(max([*logged, self.probe.learner_steps if self.probe else 0]))
+
+    def batches(self, learner_steps: int) -> int:
+        """How many batches running statistics have taken in after so many learner steps.
+
+        One each; but where rollouts are judged as a whole, only once however often they are learned from.
+        """
+        algorithm = ALGORITHMS.get(self.config.algorithm)
+        if not algorithm.judges_rollouts:
+            return learner_steps
+        return learner_steps // algorithm(self.config, self.action or ActionSpec()).epochs()
 
 
 def gather(run_dir: Path | str) -> Evidence:

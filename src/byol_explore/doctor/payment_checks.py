@@ -31,7 +31,8 @@ def check_paid(evidence: Evidence) -> Finding:
         share = evidence.probe.paid_share
     if share is None:
         return unknown(check, evidence)
-    settled = evidence.learner_steps >= MEMORIES / (1.0 - config.curiosity.normalizer_decay)
+    remembered = 1.0 / (1.0 - config.curiosity.normalizer_decay)
+    settled = evidence.batches(evidence.learner_steps) >= MEMORIES * remembered
     course = evidence.course("paying_share")
     seldom = settled and course is not None and course.now < SELDOM
     silent = _silent_tasks(evidence) if settled else []
