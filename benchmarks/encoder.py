@@ -42,6 +42,8 @@ class Arguments:
     """Images in a batch."""
     repetitions: int = 5
     """Rounds in which every contestant runs once; the medians count."""
+    chunk: tuple[int, ...] = (8, 64, 0)
+    """Images that PyTorch takes at a time, of which its best counts; 0 is all. Ours takes 8 (networks/cpu.py)."""
     json: Path | None = None
     """Also write the figures here."""
 
@@ -114,25 +116,38 @@ def jax_contestant(encoder: AtariEncoder, frames: jax.Array) -> tuple[Callable[[
     return lambda: jax.block_until_ready(forward(encoder, frames)), lambda: jax.block_until_ready(both(encoder, frames))
 
 
-def torch_contestant(network: nn.Module, frames: np.ndarray) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def torch_contestant(
+    network: nn.Module, frames: np.ndarray, chunk: int
+) -> tuple[Callable[[], Any], Callable[[], Any]]:  # fmt: skip
+    """So many images at a time; the gradient is the sum of theirs, that of the mean over all images."""
     images = torch.from_numpy(frames).permute(0, 3, 1, 2)  # channels last in memory, as it comes
+    parts, numbers = images.split(chunk), len(images) * EMBEDDING
 
     def forward() -> Any:
         with torch.no_grad():
-            return network(images.float() / 255.0)
+            return torch.cat([network(part.float() / 255.0) for part in parts])
 
     def both() -> None:
         network.zero_grad(set_to_none=True)
-        network(images.float() / 255.0).square().mean().backward()
+        for part in parts:
+            (network(part.float() / 255.0).square().sum() / numbers).backward()
 
     return forward, both
 
 
-def check_same(encoder: AtariEncoder, ours: Any, plain: Any, theirs: Any, network: nn.Module) -> None:
+def chunks(arguments: Arguments) -> list[int]:
+    """Different ones, the whole batch for 0 and for all that are larger."""
+    if not arguments.chunk or min(arguments.chunk) < 0:
+        sys.exit(f"chunk is {arguments.chunk}: give numbers of images, or 0 for all of them")
+    return sorted({min(size, arguments.frames) or arguments.frames for size in arguments.chunk})
+
+
+def check_same(encoder: AtariEncoder, ours: Any, plain: Any, theirs: dict[int, Any], network: nn.Module) -> None:
     counts = [sum(x.size for x in jax.tree.leaves(encoder)), sum(x.numel() for x in network.parameters())]
     if counts[0] != counts[1]:
         sys.exit(f"not the same network: {counts[0]} parameters in JAX, {counts[1]} in PyTorch")
-    for name, other in (("plain JAX", plain), ("PyTorch", theirs.numpy())):
+    others = {"plain JAX": plain} | {f"PyTorch in chunks of {size}": seen.numpy() for size, seen in theirs.items()}
+    for name, other in others.items():
         difference = float(np.abs(np.asarray(ours) - np.asarray(other)).max() / np.abs(np.asarray(other)).max())
         if not difference < 1e-3:
             sys.exit(f"not the same network: outputs differ from {name} by {difference:.1e} of the largest")
@@ -162,19 +177,22 @@ def measure(arguments: Arguments, console: Console) -> dict[str, float]:
         with cpu.plain_layers():
             plain = jax_contestant(encoder, jnp.asarray(frames))
             flops = count_flops(jax.grad(lambda e: jnp.sum(e(jnp.asarray(frames)))), encoder)
-    theirs = torch_contestant(network, frames)
-    check_same(encoder, ours[0](), plain[0](), theirs[0](), network)
+    theirs = {size: torch_contestant(network, frames, size) for size in chunks(arguments)}
+    check_same(encoder, ours[0](), plain[0](), {size: each[0]() for size, each in theirs.items()}, network)
     matrix, product = jnp.ones((SIZE, SIZE)), jax.jit(lambda x: x @ x)
     figures: dict[str, float] = {"frames": arguments.frames}
     for index, name in enumerate(("fwd", "fwd_bwd")):
-        contestants: Contestants = {"plain": plain[index], "ours": ours[index], "torch": theirs[index]}
+        contestants: Contestants = {"plain": plain[index], "ours": ours[index]}
+        contestants |= {f"torch_{size}": each[index] for size, each in theirs.items()}
         if name == "fwd_bwd":
             contestants["gemm"] = lambda: jax.block_until_ready(product(matrix))
         seconds = race(contestants, arguments.repetitions, name, console)
-        for other in ("plain", "ours", "torch"):
+        for other in ("plain", "ours", *(f"torch_{size}" for size in theirs)):
             figures[f"{other}_{name}_frames_per_second"] = arguments.frames / seconds[other]
+        best = min(theirs, key=lambda size: seconds[f"torch_{size}"])
+        figures[f"torch_best_chunk_{name}"] = best
         figures[f"ours_over_plain_{name}"] = seconds["plain"] / seconds["ours"]
-        figures[f"ours_over_torch_{name}"] = seconds["torch"] / seconds["ours"]
+        figures[f"ours_over_torch_{name}"] = seconds[f"torch_{best}"] / seconds["ours"]
     gemm = 2.0 * SIZE**3 / seconds["gemm"]
     figures["gflops"] = flops / seconds["ours"] / 1e9
     figures["gemm_gflops"] = gemm / 1e9

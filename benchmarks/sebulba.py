@@ -19,6 +19,7 @@ import byol_explore
 from byol_explore.envs.host import HostBatch, HostEnvironment
 from byol_explore.envs.host_tasks import make_batch
 from byol_explore.run.coverage import Coverage
+from byol_explore.runtime.base import Episodes, Steps
 from byol_explore.runtime.choosing import make_runtime, resolve_devices
 from byol_explore.runtime.compilation import enable_compilation_cache
 from byol_explore.runtime.host_actor import HostActor
@@ -60,9 +61,15 @@ class Bare:
             if self._coverage is not None:
                 places.append(self._batch.places())
         if self._coverage is not None:
-            self._coverage.add(np.stack(places), self._steps)
+            self._coverage.add(self._told(np.stack(places)), self._steps)
         self._steps += count * self._length
         return count * self._length
+
+    def _told(self, places: np.ndarray) -> Steps:
+        """What a tracker hears of a rollout in which only the places are of interest."""
+        nothing = np.zeros(places.shape[:2], np.float32)
+        task = nothing.astype(np.int32)
+        return Steps(np.arange(places.shape[1]), task, Episodes(*[nothing] * len(Episodes._fields)), places, nothing)
 
 
 class Acting:

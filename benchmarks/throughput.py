@@ -34,7 +34,7 @@ class Arguments:
     preset: str = "grid"
     """Settings to measure."""
     seconds: float = 30.0
-    """How long to train."""
+    """How long to train; what it is compared with takes no longer."""
     json: Path | None = None
     """Also write the figures here."""
 
@@ -49,15 +49,15 @@ def timed(function: Callable[[], Any], seconds: float) -> tuple[float, int]:
     return (time.perf_counter() - began) / calls, calls
 
 
-def gemm_rate(runtime: Anakin) -> float:
+def gemm_rate(runtime: Anakin, seconds: float) -> float:
     """FLOP/s of a 2048 matrix product on every device at once."""
     matrices = jnp.ones((runtime.devices, SIZE, SIZE))
     product = jax.jit(spread(lambda x: x @ x, runtime.mesh, (0,), 0))
-    seconds, _ = timed(lambda: product(matrices), 3.0)
-    return 2.0 * SIZE**3 * runtime.devices / seconds
+    each, _ = timed(lambda: product(matrices), seconds)
+    return 2.0 * SIZE**3 * runtime.devices / each
 
 
-def bare_env_rate(runtime: Anakin, actor: ActorState) -> float:
+def bare_env_rate(runtime: Anakin, actor: ActorState, seconds: float) -> float:
     """Steps/s of the same environments on the same devices under random actions, nothing else."""
     length, spec = 128, runtime.envs.spec
 
@@ -75,8 +75,8 @@ def bare_env_rate(runtime: Anakin, actor: ActorState) -> float:
         return envs, jnp.sum(rewards)[None]
 
     bare = jax.jit(spread(run, runtime.mesh, (0,), (0, 0)))
-    seconds, _ = timed(lambda: bare(actor), 5.0)
-    return runtime.config.runtime.num_envs * length / seconds
+    each, _ = timed(lambda: bare(actor), seconds)
+    return runtime.config.runtime.num_envs * length / each
 
 
 def training(runtime: Anakin, seconds: float) -> tuple[list[float], float]:
@@ -99,8 +99,8 @@ def measure(arguments: Arguments) -> dict[str, float]:
     runtime = make_runtime(config, byol_explore.make_envs(config.env_ids))
     times, flops = training(runtime, arguments.seconds)
     peak_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    bare = bare_env_rate(runtime, runtime.init(0).actor)
-    gemm = gemm_rate(runtime)
+    bare = bare_env_rate(runtime, runtime.init(0).actor, min(5.0, arguments.seconds))
+    gemm = gemm_rate(runtime, min(3.0, arguments.seconds))
     steps, mean = config.steps_per_dispatch, float(np.mean(times))
     half = len(times) // 2
     return {

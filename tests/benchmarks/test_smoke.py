@@ -1,0 +1,128 @@
+"""Every benchmark runs to its end at tiny sizes, and says in one line what it lacks."""
+
+import dataclasses
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from byol_explore.run.directory import write_config
+from byol_explore.runtime import first_look
+from byol_explore.settings.config import Config
+from byol_explore.settings.presets import PRESETS, Preset, make_config
+from runs import tiny
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+COMMANDS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text())
+
+pytestmark = pytest.mark.usefixtures("compiles_quickly")
+
+
+@pytest.fixture(autouse=True)
+def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Benchmarks import each other by their names."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield
+    for name in set(sys.modules) - before:
+        if (BENCHMARKS / f"{name}.py").exists():
+            del sys.modules[name]
+
+
+def preset(config: Config) -> str:
+    PRESETS.add("tiny", Preset("for tests", config), replace=True)
+    return "tiny"
+
+
+def atari() -> str:
+    """A few games, a light encoder and short sequences."""
+    config = tiny(env="atari:freeway")
+    network = dataclasses.replace(config.network, encoder="image")
+    return preset(dataclasses.replace(config, network=network, env_settings=("workers=1",)))
+
+
+def figures_of(name: str, path: Path, **settings: Any) -> dict[str, float]:
+    """What a benchmark writes."""
+    module = importlib.import_module(name)
+    module.main(module.Arguments(json=path / "figures.json", **settings))
+    return json.loads((path / "figures.json").read_text())
+
+
+def test_every_benchmark_can_be_loaded_and_is_run_by_a_test() -> None:
+    tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    for name in COMMANDS:
+        if name != "encoder":  # which says below what it lacks
+            module = importlib.import_module(name)
+            assert dataclasses.is_dataclass(module.Arguments)
+        assert name in tested or (Path(__file__).parent / f"test_{name}_table.py").exists()
+
+
+@pytest.mark.slow
+def test_throughput(tmp_path: Path) -> None:
+    figures = figures_of("throughput", tmp_path, preset=preset(tiny(devices=2)), seconds=0.05)
+    assert figures["devices"] == 2
+    assert figures["share_of_bare_env"] == pytest.approx(
+        figures["steps_per_second"] / figures["bare_env_steps_per_second"]
+    )
+    assert figures["flops_per_step"] > 0
+
+
+@pytest.mark.slow
+def test_learner_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_look, "STEPS", 4)
+    counted = figures_of("learner_step", tmp_path, preset=atari(), steps=0)
+    figures = figures_of("learner_step", tmp_path, preset=atari(), steps=2)
+    assert "seconds_per_learner_step" not in counted
+    assert counted.items() <= figures.items()
+    assert figures["seconds_per_learner_step"] > 0
+
+
+@pytest.mark.slow
+def test_sebulba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_look, "STEPS", 4)
+    figures = figures_of("sebulba", tmp_path, preset=atari(), seconds=0.05, rounds=1)
+    assert figures["training_over_bare"] == pytest.approx(
+        figures["training_steps_per_second"] / figures["bare_steps_per_second"]
+    )
+    assert figures["counting_rooms_over_bare"] > 0.0
+
+
+@pytest.mark.slow
+def test_engines(tmp_path: Path) -> None:
+    figures = figures_of("engines", tmp_path, game="freeway", num_envs=2, threads=1, seconds=0.05)
+    assert figures["ours_over_ale_vector"] > 0
+
+
+@pytest.mark.slow
+def test_report(tmp_path: Path) -> None:
+    figures = figures_of("report", tmp_path, runs=2, seeds=1, lines=3)
+    assert (figures["runs"], figures["page_megabytes"] > 0) == (2, True)
+
+
+def test_montezuma(tmp_path: Path) -> None:
+    module = importlib.import_module("montezuma")
+    rows = [{"steps": 10, "cells_found": 1}, {"steps": 20, "entropy": 2.0}]
+    names = {"rooms": [[0, 1, 0]], "room_names": ["level", "room"], "position_names": ["x", "y"], "cell": 8}
+    for seed in range(2):
+        run = tmp_path / f"run{seed}"
+        write_config(run, make_config("atari-small"))
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (run / "coverage.json").write_text(json.dumps({**names, "visits": [[0, 1, 3, 4, 5], [0, 1, 3, 5, 1]]}))
+    runs = tuple(sorted(tmp_path.glob("run*")))
+    module.main(module.Arguments(runs, tmp_path / "montezuma.png"))
+    with Image.open(tmp_path / "montezuma.png") as picture:
+        assert picture.format == "PNG"
+    (run / "coverage.json").unlink()
+    with pytest.raises(SystemExit, match=r"^error: .*run1 has no coverage\.json"):
+        module.main(module.Arguments(runs, tmp_path / "montezuma.png"))
+
+
+def test_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(SystemExit, match=r"compares with PyTorch, which is not installed: pip install torch==[\d.]+$"):
+        importlib.import_module("encoder")
