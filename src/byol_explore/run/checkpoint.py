@@ -26,7 +26,7 @@ _PREFIX = "step_"
 _UNFINISHED = ".orbax-checkpoint-tmp"  # Orbax's ending for what it is still writing
 _ORBAX_LOG = "absl"
 _DAMAGED = "damaged_"
-_QUIET, _LONGEST_WAIT = 0.5, 5.0  # seconds without a late write after which none is awaited, and in all
+_QUIET, _LONGEST_WAIT = 1.0, 5.0  # seconds without a late write after which none is awaited, and in all
 _KEEP_LATEST = 2
 _STATUS = re.compile(r"[A-Z_]+: ")  # how the errors of Orbax's storage begin: they are ValueErrors, whatever happened
 _SYSTEM_CODE = re.compile(r"os_error_code='(\d+)'")
