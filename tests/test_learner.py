@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from typing import Any
 
 import equinox as eqx
@@ -302,7 +303,10 @@ def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None
     shares = [NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((None, "devices"), ("devices",), ())]
     spread = jax.device_put(batch, Trajectory(*shares[:1] * 7, memory=shares[1]))  # pyright: ignore[reportArgumentType]
     expected, expected_output = update_of(learner)(state, batch)
-    actual, output = update_of(learner)(jax.device_put(state, shares[2]), spread)
+    program = update_of(learner).lower(jax.device_put(state, shares[2]), spread).compile()
+    gathered = re.findall(r"= \w+\[([\d,]*)\]\S* all-gather", program.as_text())
+    assert gathered == [str(batch.reward.size)]  # advantages alone, of which the better half is searched
+    actual, output = program(jax.device_put(state, shares[2]), spread)
     assert_trees_close(output.metrics, expected_output.metrics, rtol=1e-4, atol=1e-5)
     assert expected_output.metrics["kl"] > 0.01
     assert_trees_close(actual.dual_optimizer, expected.dual_optimizer, rtol=1e-4, atol=1e-6)

@@ -13,6 +13,7 @@ from byol_explore.curiosity.vitals import vitals
 from byol_explore.learner_state import Batch, LearnerState, UpdateOutput
 from byol_explore.networks.assembly import Networks, View
 from byol_explore.ops import policies
+from byol_explore.ops.batches import flat
 from byol_explore.ops.moments import masked_mean
 from byol_explore.settings.config import Config
 from byol_explore.types import Array, Policy, PyTree, Trajectory
@@ -84,8 +85,8 @@ class Objective:
         )  # fmt: skip
         policy = online.actor.policy(seen.view.belief[:-1])
         target = self._target_policy(state, trajectory)
-        choices = _flat(Choices(policy, target, trajectory.policy, trajectory.action, valid))
-        policy_loss = self.algorithm.loss(duals, choices, judged.advantage.ravel())
+        choices = jax.tree.map(flat, Choices(policy, target, trajectory.policy, trajectory.action, valid))
+        policy_loss = self.algorithm.loss(duals, choices, flat(judged.advantage))
         entropy = masked_mean(jax.vmap(policies.entropy)(choices.policy), choices.valid)
         loss = (
             policy_loss.loss - dials.entropy_weight * entropy
@@ -122,8 +123,3 @@ def _all_finite(trees: tuple[PyTree, ...]) -> Array:
     """Whether each tree is finite everywhere."""
     bad = [sum(jnp.sum(~jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)) for tree in trees]
     return jnp.stack(bad) == 0
-
-
-def _flat(choices: Choices) -> Choices:
-    """Time and environments as one axis."""
-    return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), choices)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from byol_explore.networks.layers import Linear
 from byol_explore.ops import popart
+from byol_explore.ops.batches import flat
 from byol_explore.ops.moments import masked_mean
 from byol_explore.types import Array
 
@@ -26,7 +27,7 @@ class Critic(NamedTuple):
 
     def update(self, stats: popart.PopArt, target: Array, task: Array, valid: Array) -> popart.PopArt:
         """The statistics with a batch of targets in them."""
-        return popart.update_popart(stats, target.ravel(), task.ravel(), valid.ravel(), self.step)
+        return popart.update_popart(stats, flat(target), flat(task), flat(valid), self.step)
 
     def loss(
         self, layer: Linear, before: popart.PopArt, after: popart.PopArt, hidden: Array, task: Array, target: Array,

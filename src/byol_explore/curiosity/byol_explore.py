@@ -12,6 +12,7 @@ from byol_explore.networks.assembly import View
 from byol_explore.networks.cores import CORES, Core, open_loop
 from byol_explore.networks.layers import MLP, Linear
 from byol_explore.ops import latent, moments, windows
+from byol_explore.ops.batches import flat, timed
 from byol_explore.types import Action, Array, Encoder, PyTree, Sequence
 
 
@@ -89,7 +90,5 @@ class BYOLExplore(Curiosity):
 
 def encode(encoder: Encoder, observation: PyTree) -> Array:
     """Embeddings [T, B, N] of all observations in one call, out of gradients' reach."""
-    lead = jax.tree.leaves(observation)[0].shape[:2]
-    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), observation)
-    embedding = encoder(flat)
-    return jax.lax.stop_gradient(embedding.reshape(*lead, -1))
+    steps = jax.tree.leaves(observation)[0].shape[0]
+    return jax.lax.stop_gradient(timed(encoder(jax.tree.map(flat, observation)), steps))

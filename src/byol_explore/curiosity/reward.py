@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from byol_explore.ops import moments
+from byol_explore.ops.batches import flat, timed
 
 
 def initial_normalizers(count: int) -> moments.Normalizer:
@@ -137,8 +138,8 @@ def make_rewards(
     )
 
     def on_scale(stats: RewardScale, reward: Array, step: float) -> tuple[RewardScale, Array]:
-        stats, scaled = rescale(stats, reward.ravel(), task.ravel(), valid.ravel(), step, settings.min_scale)
-        return stats, scaled.reshape(reward.shape)
+        stats, scaled = rescale(stats, flat(reward), flat(task), flat(valid), step, settings.min_scale)
+        return stats, timed(scaled, reward.shape[0])
 
     extrinsic_stats, own = on_scale(statistics.extrinsic, extrinsic, settings.extrinsic_step)
     intrinsic_stats, scaled = on_scale(statistics.intrinsic, normalized, settings.intrinsic_step)

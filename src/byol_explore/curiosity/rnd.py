@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials
 from byol_explore.networks.assembly import View
 from byol_explore.ops import latent, moments
+from byol_explore.ops.batches import flat, timed
 from byol_explore.types import Array, Encoder, Sequence
 
 
@@ -32,8 +33,8 @@ class RND(Curiosity):
 
     def __call__(self, state: Encoder, view: View, sequence: Sequence) -> CuriosityOutput:
         lead = sequence.is_first.shape
-        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), sequence.observation)
-        error = latent.squared_distance(self.predictor(flat), state(flat)).reshape(lead)
+        observation = jax.tree.map(flat, sequence.observation)
+        error = timed(latent.squared_distance(self.predictor(observation), state(observation)), lead[0])
         loss = moments.masked_mean(error, jnp.ones(lead, bool))
         return CuriosityOutput(
             loss=loss,

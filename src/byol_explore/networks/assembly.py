@@ -13,6 +13,7 @@ from byol_explore.networks.heads import PolicyHead
 from byol_explore.networks.inputs import ActionInputs, Inputs, SenseInputs
 from byol_explore.networks.layers import MLP
 from byol_explore.networks.normalizing import ObservationNormalizer
+from byol_explore.ops.batches import flat, timed
 from byol_explore.settings.parts import NetworkConfig
 from byol_explore.spaces import Interface
 from byol_explore.types import Action, Array, Before, Encoder, Memory, PyTree, Sequence, Trajectory
@@ -35,10 +36,8 @@ class Representation(eqx.Module):
 
     def embed(self, observation: PyTree) -> Array:
         """All [T, B] observations encoded in one call."""
-        lead = jax.tree.leaves(observation)[0].shape[:2]
-        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), observation)
-        embedding = self.encoder(flat)
-        return embedding.reshape(*lead, -1)
+        steps = jax.tree.leaves(observation)[0].shape[0]
+        return timed(self.encoder(jax.tree.map(flat, observation)), steps)
 
     def unroll(self, sequence: Sequence, before: Before, state: PyTree) -> View:
         """Along a sequence, from the core's state before its first observation."""

@@ -38,17 +38,17 @@ class VectorNormalizer(Untrained):
 
     def moved(self, x: Float[Array, "*batch size"]) -> Self:
         """With a batch in the statistics: mean and variance of both together (Chan et al., 1979)."""
-        flat = x.reshape(-1, x.shape[-1])
-        share = flat.shape[0] / (self.count + flat.shape[0])  # of the batch in all
-        apart = jnp.mean(flat, axis=0) - self.mean
-        variance = (1.0 - share) * self.variance + share * jnp.var(flat, axis=0)
+        axes, count = tuple(range(x.ndim - 1)), x.size // x.shape[-1]
+        share = count / (self.count + count)  # of the batch in all
+        apart = jnp.mean(x, axis=axes) - self.mean
+        variance = (1.0 - share) * self.variance + share * jnp.var(x, axis=axes)
         return eqx.tree_at(
             lambda node: (node.mean, node.variance, node.count),
             self,
             (
                 self.mean + share * apart,
                 variance + share * (1.0 - share) * jnp.square(apart),
-                self.count + flat.shape[0],
+                self.count + count,
             ),
         )
 
