@@ -26,7 +26,7 @@ from byol_explore.report.words import printable
 MOST_LINES = 200  # of a log; a curve has no more points
 DIGITS = 5  # of every number that has a fraction
 MAP_DIGITS = 3  # a colour shows no more
-COPIED = ("config.json", "summary.json", "coverage.json", "rooms.png")
+COPIED = ("config.json", "versions.json", "summary.json", "coverage.json", "rooms.png")
 
 
 class Thinned(NamedTuple):
