@@ -21,6 +21,7 @@ EXTRAS = {  # of each extra its modules, and the packages that these are install
     },
     "atari": {"ale_py": "ale-py"},
     "minigrid": {"minigrid": "minigrid"},
+    "dm-hard-eight": {"dm_env_rpc": "dm-env-rpc"},
     "tensorboard": {"tensorboard": "tensorboard"},
     "wandb": {"wandb": "wandb"},
 }

@@ -10,6 +10,7 @@ from byol_explore.errors import UserError
 from byol_explore.spaces import Grid
 
 SIZED = "grid worlds of any size N"
+ORIGINAL = "DM-HARD-8, the original (docs/dm-hard-eight.md)"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_names_of_families_are_not_given_to_others(name: str, family: str) -> No
 def test_families_list_what_can_be_made() -> None:
     families = env_families()
     atari = [family for family in families if family.startswith("Atari")]
-    assert set(families) == {SIZED, "MiniGrid", "XLand-MiniGrid", "probe", "Gymnasium", "yours", *atari}
+    assert set(families) == {SIZED, "MiniGrid", "XLand-MiniGrid", "probe", ORIGINAL, "Gymnasium", "yours", *atari}
     assert families[atari[0]] == [f"atari:{game}" for game in HARD_GAMES]
     assert all(families.values())
     names = [

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from byol_explore.envs.adapters.atari_settings import AtariSettings
+from byol_explore.envs.adapters.dm_hard_eight_settings import PREFIX as DM_HARD_EIGHT
+from byol_explore.envs.adapters.dm_hard_eight_settings import WAYS, DMHardEightSettings, leads_outside
 from byol_explore.envs.adapters.gymnasium_settings import GymnasiumSettings
 from byol_explore.envs.settings import accepted_names, fill, known_to, read_words
 from byol_explore.errors import UserError
@@ -20,7 +22,11 @@ class Family(NamedTuple):
     settings: type
 
 
-FAMILIES = (Family("Atari", "atari:", AtariSettings), Family("Gymnasium", "gymnasium:", GymnasiumSettings))
+FAMILIES = (
+    Family("Atari", "atari:", AtariSettings),
+    Family("DM-HARD-8", DM_HARD_EIGHT, DMHardEightSettings),
+    Family("Gymnasium", "gymnasium:", GymnasiumSettings),
+)
 _PREFIXES = (*(family.prefix for family in FAMILIES), "probe:", "hard-eight:")
 
 
@@ -103,7 +109,13 @@ def unknown_setting(setting: str, names: Sequence[str], others: Iterable[tuple[s
 def outside_words(names: Sequence[str], words: Iterable[str]) -> list[str]:
     """Settings that lead to code outside this package, or that such code is given.
 
-    Wrappers are import paths, and what an environment is given may name something to import too.
+    Wrappers are import paths, and what an environment is given may name something to import too. DM-HARD-8's name what
+    is started, or where on this machine or another one a server listens.
     """
-    is_given = any(map(_is_path, names))
-    return [word for word in words if is_given or ":" in word.partition("=")[2]]
+    is_given, is_original = any(map(_is_path, names)), any(name.startswith(DM_HARD_EIGHT) for name in names)
+
+    def leads(word: str) -> bool:
+        name, _, text = word.partition("=")
+        return leads_outside(name, text) if is_original and name in WAYS else ":" in text
+
+    return [word for word in words if is_given or leads(word)]

@@ -6,6 +6,8 @@ from typing import Any
 
 from byol_explore.envs.adapters.atari_games import HARD_GAMES
 from byol_explore.envs.adapters.atari_settings import AtariSettings, available_cores
+from byol_explore.envs.adapters.dm_hard_eight_settings import LEVELS, DMHardEightSettings
+from byol_explore.envs.adapters.dm_hard_eight_settings import PREFIX as DM_HARD_EIGHT
 from byol_explore.envs.adapters.gymnasium_settings import GymnasiumSettings
 from byol_explore.envs.base import Environment, Viewed
 from byol_explore.envs.checking import check_inside
@@ -46,6 +48,7 @@ def env_families() -> dict[str, list[str]]:
         "probe": [f"probe:{name}" for name in PROBES],
         "Atari, hardest to explore (the study atari-hard10)": [f"atari:{name}" for name in HARD_GAMES],
         "Atari, others": _listed(_other_games),
+        "DM-HARD-8, the original (docs/dm-hard-eight.md)": [DM_HARD_EIGHT + task for task in LEVELS],
         "Gymnasium": ["gymnasium:ID for every registered ID, for example gymnasium:Acrobot-v1"],
         "yours": ["package.module:Name for anything that makes an environment", *ENVIRONMENTS.names()],
     }
@@ -169,6 +172,12 @@ def _make_atari(name: str, settings: AtariSettings, actors: int) -> HostEnvironm
     return Atari(name.removeprefix("atari:"), settings, workers=workers)
 
 
+def _make_dm_hard_eight(name: str, settings: DMHardEightSettings) -> HostEnvironment:
+    with needed_by(name):
+        from byol_explore.envs.adapters.dm_hard_eight import DMHardEight
+    return DMHardEight(name.removeprefix(DM_HARD_EIGHT), settings)
+
+
 def _make_grid(name: str) -> Environment | None:
     with needed_by(name):
         from byol_explore.envs.worlds.grids import make_grid
@@ -181,6 +190,8 @@ def _make(name: str, values: Mapping[str, str], actors: int) -> Environment | Ho
         return _make_by(name, values)
     if name.startswith("atari:"):
         return _make_atari(name, fill(AtariSettings, values), actors)
+    if name.startswith(DM_HARD_EIGHT):
+        return _make_dm_hard_eight(name, fill(DMHardEightSettings, values))
     if name.startswith("hard-eight:"):
         raise UserError(
             f"environment {name!r} does not exist in this version yet; the preset hard-eight is for any --env whose "
