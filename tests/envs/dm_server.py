@@ -218,6 +218,8 @@ class DMServer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
                 del answer.step.observations[103]
             case "state":
                 answer.step.state = 0
+            case "end":
+                answer.step.state = pb.TERMINATED
             case "other":
                 return pb.EnvironmentResponse(leave_world=pb.LeaveWorldResponse())
             case "exit":

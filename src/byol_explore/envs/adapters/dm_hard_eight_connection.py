@@ -58,7 +58,7 @@ class Connection:
         """The answer to a request; while it is waited for, `watch` may raise what makes waiting vain."""
         packed, kind = message_utils.pack_environment_request(request)
         self._requests.put(packed)
-        answer = self._wait(f"{kind} in {seconds:.3g} s", time.monotonic() + seconds, watch)
+        answer = self._wait(kind, time.monotonic() + seconds, watch)
         if isinstance(answer, Exception):
             raise Lost(_reason(answer))
         try:
@@ -74,12 +74,12 @@ class Connection:
         self._stream.cancel()
         self._channel.close()
 
-    def _wait(self, what: str, deadline: float, watch: Callable[[], None]) -> Any:
+    def _wait(self, kind: str, deadline: float, watch: Callable[[], None]) -> Any:
         while (left := deadline - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
                 return self._answers.get(timeout=min(LOOK, left))
             watch()
-        raise Lost(f"it has not answered {what}")
+        raise Lost(f"it has not answered {kind}")
 
     def _listen(self) -> None:
         try:
@@ -99,15 +99,18 @@ def connect(address: str, deadline: float, watch: Callable[[], None], pause: Cal
             connection.ask(MESSAGES.StepRequest(), max(0.0, deadline - time.monotonic()), watch)
         except Refused:
             return connection
-        except BaseException as error:
+        except Lost as loss:
             connection.close()
-            if not isinstance(error, Lost) or time.monotonic() + seconds > deadline:
-                raise
+            pause(min(seconds, max(0.0, deadline - time.monotonic())))
+            if time.monotonic() >= deadline:
+                raise loss from None
+        except BaseException:
+            connection.close()
+            raise
         else:
             connection.close()
             raise Strange("it answers a step before anybody has joined a world")
         watch()
-        pause(seconds)
         seconds = min(2 * seconds, 1.0)
 
 

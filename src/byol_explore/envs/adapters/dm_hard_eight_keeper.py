@@ -21,15 +21,19 @@ _CLOSING = 5.0  # seconds that the closing command may take
 def main(order: dict[str, list[str]]) -> int:
     """Until the server has ended, or the pipe to this process has; the server's exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
-    quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    server = subprocess.Popen(order["command"], **quiet, preexec_fn=partial(die_with_parent, os.getpid()))
+    server = _start(order["command"], preexec_fn=partial(die_with_parent, os.getpid()))
     threading.Thread(target=_end_after, args=(sys.stdin.fileno(), server), daemon=True).start()
     code = server.wait()
     if order["closing"]:
-        closing: subprocess.Popen[bytes] = subprocess.Popen(order["closing"], **quiet)
+        closing = _start(order["closing"])
         if not has_ended(closing, _CLOSING):
             end([closing], patiently=False)
     return code
+
+
+def _start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen[bytes](command, stdin=nothing, stdout=nothing, stderr=nothing, **options)
 
 
 def _end_after(pipe: int, server: subprocess.Popen[bytes]) -> None:

@@ -103,11 +103,12 @@ class World:
                 self._now = self._first(deadline, again=again)
                 return self._now
             except Lost as loss:
-                if time.monotonic() >= deadline:
+                pause = min(_PAUSE * 2**self._losses, _LONGEST_PAUSE)
+                if time.monotonic() + pause >= deadline:
                     limit = f"{self._settings.start_timeout:g} s (env_settings.start_timeout)"
                     raise self._failure(f"is not ready after {limit}: {loss}") from None
                 self._lose(loss)
-                self._is_aborted.wait(min(_PAUSE * 2 ** (self._losses - 1), _LONGEST_PAUSE))
+                self._is_aborted.wait(pause)
 
     def _first(self, deadline: float, *, again: bool) -> Moment:
         if self._joined is None:

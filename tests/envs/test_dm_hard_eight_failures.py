@@ -1,0 +1,303 @@
+"""DM-HARD-8 on servers that die, fall silent or are none at all: nothing hangs, and each failure is one line."""
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from byol_explore.envs.guarding import guarded
+from byol_explore.errors import EnvironmentFailure
+from byol_explore.types import TimeStep
+from envs.dm_server import DMServer, Manners, Running, running
+from envs.test_dm_hard_eight import act, open_batch, original, times
+
+PATIENCE = 20.0  # seconds, far more than anything here takes
+QUICK = {"start_timeout": 1.0, "answer_timeout": 0.5}
+
+
+def failure(server: Running | str, steps: int = 1, num_envs: int = 1, **settings: Any) -> str:
+    """The line that playing so many steps ends with, and it must end in time."""
+    began = time.monotonic()
+    with open_batch(original(server, **{**QUICK, **settings}), num_envs) as batch:
+
+        def play() -> None:
+            batch.reset()
+            for _ in range(steps):
+                act(batch)
+
+        with pytest.raises(EnvironmentFailure) as caught:
+            play()
+    assert time.monotonic() - began < PATIENCE
+    line = str(caught.value)
+    address = server if isinstance(server, str) else server.address
+    start = f"environment 'dm-hard-eight:wall-sensor': its server {address} "
+    assert line.startswith(start)
+    assert "\n" not in line
+    return line.removeprefix(start)
+
+
+def copied(step: TimeStep) -> TimeStep:
+    return step._replace(observation={name: seen.copy() for name, seen in step.observation.items()})
+
+
+# Ready or not
+
+
+def test_a_server_that_is_slow_to_be_ready_is_waited_for() -> None:
+    """It refuses its first streams, and then says nothing for a while."""
+    with running(unready=2, silent_until=0.6) as server, open_batch(original(server)) as batch:
+        assert times(batch.reset()) == [0]
+        assert server.servicer.streams == 3
+
+
+def test_a_server_that_begins_to_listen_later_is_waited_for() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    servers: list[Running] = []
+    late = threading.Timer(0.5, lambda: servers.append(Running(DMServer(), f"127.0.0.1:{port}")))
+    late.start()
+    try:
+        with open_batch(original(f"127.0.0.1:{port}")) as batch:
+            assert times(batch.reset()) == [0]
+    finally:
+        late.join()
+        servers[0].stop()
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as taken:  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        line = failure(f"127.0.0.1:{taken.getsockname()[1]}")
+    assert line == "is not ready after 1 s (env_settings.start_timeout): it has not answered step"
+
+
+def test_somebody_listens_who_never_answers() -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        line = failure(f"127.0.0.1:{deaf.getsockname()[1]}")
+    assert line.startswith("is not ready after 1 s (env_settings.start_timeout): it has not answered step")
+
+
+def test_a_server_that_never_answers() -> None:
+    with running(silent_until=3600.0) as server:
+        assert failure(server).endswith("it has not answered step")
+
+
+def test_a_server_that_is_never_ready() -> None:
+    with running(unready=1000) as server:
+        line = failure(server)
+        assert line.endswith("its stream broke with UNAVAILABLE: not yet")
+        assert 3 <= server.servicer.streams <= 20, "with pauses"
+
+
+def test_a_server_of_something_else() -> None:
+    other = grpc.server(ThreadPoolExecutor(2))
+    port = other.add_secure_port("127.0.0.1:0", grpc.local_server_credentials())
+    other.start()
+    try:
+        assert "its stream broke with UNIMPLEMENTED" in failure(f"127.0.0.1:{port}")
+    finally:
+        other.stop(None).wait()
+
+
+def test_a_server_that_answers_a_step_of_nobody() -> None:
+    with running(greets=True) as server:
+        assert failure(server) == "cannot be played on: it answers a step before anybody has joined a world"
+
+
+# Wrong answers
+
+
+@pytest.mark.parametrize(
+    ("manners", "line"),
+    [
+        (
+            {"without": ("HAND_FORCE",)},
+            "it offers no observation HAND_FORCE, only ACCELERATION, HAND_DISTANCE, HAND_IS_HOLDING, RGB_INTERLEAVED, "
+            "Score, reward",
+        ),
+        ({"without": ("reward",)}, "it offers no observation reward, only .*"),
+        ({"without": ("HAND_GRIP",)}, "it offers no action HAND_GRIP, only .*"),
+        (
+            {"changed": {"RGB_INTERLEAVED": (6, 8, 4)}},
+            r"it offers the observation RGB_INTERLEAVED in the shape \(6, 8, 4\): it must be \(6, 8, 3\)",
+        ),
+        (
+            {"changed": {"HAND_DISTANCE": (3,)}},
+            r"it offers the observation HAND_DISTANCE in the shape \(3,\): it must be \(1,\)",
+        ),
+        ({"changed": {"LOOK_DOWN_UP": (2,)}}, r"it offers the action LOOK_DOWN_UP in the shape \(2,\): it must be .*"),
+        ({"as_text": ("HAND_FORCE",)}, "it offers the observation HAND_FORCE as STRING: it must be a number"),
+        ({"as_text": ("RGB_INTERLEAVED",)}, "it offers the observation RGB_INTERLEAVED as STRING: it must be UINT8"),
+        ({"misbehaves_at": 3, "how": "error"}, "it answers step with the error 'the level is broken'"),
+        ({"misbehaves_at": 3, "how": "shape"}, "its answer to step is wrong: .*RGB_INTERLEAVED with shape .*"),
+        ({"misbehaves_at": 3, "how": "missing"}, "its answer to step has no HAND_FORCE"),
+        ({"misbehaves_at": 3, "how": "state"}, "its answer to step has the state 0"),
+        ({"misbehaves_at": 3, "how": "other"}, "it does not answer step as dm_env_rpc does: .*"),
+        ({"length": 0, "misbehaves_at": 1, "how": "end"}, "its episode ends with its first observation"),
+    ],
+)
+def test_what_cannot_be_played_on_is_named_at_once(manners: dict[str, Any], line: str) -> None:
+    """Trying again would not mend it."""
+    with running(**manners) as server:
+        assert re.fullmatch(f"cannot be played on: {line}", failure(server, steps=4))
+        assert len(server.servicer.created) == 1
+
+
+def test_a_server_with_room_for_one_world() -> None:
+    with running(rooms=1) as server:
+        assert failure(server, num_envs=2) == (
+            "cannot be played on: it answers create_world with the error 'there is a world already'; "
+            "if it has room for one world only, give a server for each environment"
+        )
+
+
+# Lost in the middle
+
+
+@pytest.mark.parametrize("how", ["cut", "silence"])
+def test_an_episode_whose_server_is_lost_is_cut_off_and_the_next_one_begins(how: str) -> None:
+    """The other environment plays on; the last observation is the one before, and the return bootstraps from it."""
+    with (
+        running(length=6, misbehaves_at=6, how=how) as server,
+        open_batch(original(server, answer_timeout=0.5), 2) as batch,
+    ):
+        batch.reset()
+        act(batch)
+        lost, after, then = copied(act(batch)), copied(act(batch)), act(batch)
+        [index], [other] = np.flatnonzero(lost.is_last), np.flatnonzero(~lost.is_last)
+        assert [step.observation["rgb"][index, 0, 0, 0] for step in (lost, after, then)] == [1, 0, 1]
+        assert [step.observation["rgb"][other, 0, 0, 0] for step in (lost, after, then)] == [2, 3, 4]
+        assert (lost.reward[index], lost.discount[index], lost.with_success().success[index]) == (0.0, 1.0, 0)
+        assert after.is_first.tolist() == [index == 0, index == 1]
+        assert len(server.servicer.created) == 3
+        assert len({int(world.settings["seed"]) for world in server.servicer.created}) == 3, "another level"
+        assert not batch.doubts()
+
+
+def test_a_lost_server_is_remarked_on() -> None:
+    with running(misbehaves_at=2) as server, open_batch(original(server)) as batch:
+        batch.reset()
+        assert act(batch).is_last.item()
+        assert batch.doubts() == [
+            f"an episode is cut off, its server {server.address} was lost: "
+            "its stream broke with UNAVAILABLE: it was told to go"
+        ]
+
+
+def test_a_server_that_is_killed_and_started_again_goes_on() -> None:
+    first = Running(DMServer(Manners(length=50)))
+    address = first.address
+    with open_batch(original(address), 2) as batch:
+        batch.reset()
+        act(batch)
+        first.stop()
+        cut = copied(act(batch))
+        assert cut.is_last.all()
+        np.testing.assert_array_equal(cut.discount, [1.0, 1.0])
+        with running(address) as second:
+            after = act(batch)
+            assert after.is_first.all()
+            assert times(after) == [0, 0]
+            assert len(second.servicer.worlds) == 2
+
+
+def test_a_server_that_does_not_come_back_ends_it() -> None:
+    server = Running(DMServer())
+    with open_batch(original(server, **QUICK)) as batch:
+        batch.reset()
+        server.stop()
+        assert act(batch).is_last.item()
+        with pytest.raises(EnvironmentFailure, match=r"is not ready after 1 s \(env_settings.start_timeout\): it has"):
+            act(batch)
+
+
+def test_a_server_that_is_lost_again_and_again_ends_it() -> None:
+    """Each time in the second step of an episode, whose first one is answered."""
+    with running() as server:
+        server.servicer._mannered = lambda kind, answer, context, joined: (  # pyright: ignore[reportAttributeAccessIssue]
+            context.abort(grpc.StatusCode.INTERNAL, "out of memory")
+            if kind == "step" and any(world.time == 2 for world in server.servicer.worlds.values())
+            else answer
+        )
+        line = failure(server, steps=100, reconnects=2)
+    assert line == (
+        "was lost 3 times without an episode coming to its end, at last because its stream broke with "
+        "INTERNAL: out of memory"
+    )
+
+
+def test_losses_count_anew_after_a_whole_episode() -> None:
+    with running(length=1) as server, open_batch(original(server, reconnects=1)) as batch:
+        batch.reset()
+        for _ in range(3):
+            server.servicer.manners.misbehaves_at = server.servicer.steps + 1
+            assert act(batch).discount.item() == 1.0
+            assert act(batch).is_first.item()
+            assert act(batch).discount.item() == 0.0
+            assert act(batch).is_first.item()
+
+
+def test_no_reconnects_at_all() -> None:
+    with running(misbehaves_at=2) as server:
+        assert failure(server, reconnects=0).startswith("was lost once without an episode coming to its end")
+
+
+# Under guard
+
+
+def under_guard(server: Running, limit: float, work: Callable[[Any], Any], **settings: Any) -> None:
+    guarded([original(server, **settings)], limit, lambda envs: work(envs[0].batch(2, 0)))
+
+
+def test_the_guard_ends_what_has_more_patience_than_itself() -> None:
+    def work(batch: Any) -> None:
+        try:
+            batch.reset()
+            act(batch)
+        finally:
+            batch.close()
+            closed.set()
+
+    closed = threading.Event()
+    with running(misbehaves_at=3, how="silence") as server:
+        began = time.monotonic()
+        with pytest.raises(EnvironmentFailure, match="wall-sensor' hangs: step 1 has taken more than 1 s"):
+            under_guard(server, 1.0, work, answer_timeout=600.0)
+        assert closed.wait(PATIENCE)
+        assert time.monotonic() - began < PATIENCE
+
+
+def test_closing_does_not_wait_for_a_server_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("byol_explore.envs.adapters.dm_hard_eight_world._FAREWELL", 0.3)
+    with running() as server:
+        batch = original(server).batch(2, 0)
+        batch.reset()
+        server.servicer.manners.silent_until = 3600.0
+        began = time.monotonic()
+        batch.close()
+        batch.close()
+        assert time.monotonic() - began < PATIENCE
+
+
+def test_no_thread_is_left() -> None:
+    def ours() -> list[str]:
+        return [each.name for each in threading.enumerate() if each.name.startswith(("dm_env_rpc", "dm-hard-eight"))]
+
+    with running() as server, open_batch(original(server), 2) as batch:
+        batch.reset()
+        assert len(ours()) == 4
+        batch.close()
+        deadline = time.monotonic() + PATIENCE
+        while ours() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not ours()
