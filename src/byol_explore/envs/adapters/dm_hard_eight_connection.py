@@ -92,7 +92,7 @@ class Connection:
 
 def connect(address: str, deadline: float, watch: Callable[[], None], pause: Callable[[float], object]) -> Connection:
     """A stream to a server that answers, which may take it until the deadline to begin with."""
-    seconds = 0.1
+    seconds, reason = 0.1, None
     while True:
         connection = Connection(address)
         try:
@@ -101,9 +101,11 @@ def connect(address: str, deadline: float, watch: Callable[[], None], pause: Cal
             return connection
         except Lost as loss:
             connection.close()
+            if reason is None or time.monotonic() < deadline:  # the end of the time is no reason of its own
+                reason = loss
             pause(min(seconds, max(0.0, deadline - time.monotonic())))
             if time.monotonic() >= deadline:
-                raise loss from None
+                raise reason from None
         except BaseException:
             connection.close()
             raise
