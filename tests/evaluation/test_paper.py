@@ -61,7 +61,7 @@ def test_humans_score_what_the_paper_prints(table: str) -> None:
 def test_scores_are_read_from_their_column() -> None:
     assert paper_scores("atari-mixed-baselines")["none"]["atari:qbert"] == 91920.56
     assert paper_scores("atari-intrinsic-baselines")["rnd"]["atari:pitfall"] == -83.55
-    assert paper_scores("hard-eight-ablations")["horizon-1"]["throw_across"] == 3.87
+    assert paper_scores("hard-eight-ablations")["horizon-1"]["dm-hard-eight:throw-across"] == 3.87
 
 
 def test_the_same_agent_scores_the_same_in_both_tables_of_a_suite() -> None:

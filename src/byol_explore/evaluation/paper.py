@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from byol_explore.envs.adapters.atari_games import HARD_GAMES
+from byol_explore.envs.adapters.dm_hard_eight_settings import LEVELS, PREFIX
 from byol_explore.errors import UserError, unknown
 from byol_explore.evaluation.aggregate import STATISTICS
 
@@ -18,14 +19,6 @@ class PaperTable(NamedTuple):
     title: str
     regime: str
     has_statistics: bool = True
-
-
-class Level(NamedTuple):
-    """A task of DM-HARD-8."""
-
-    label: str  # in the paper
-    random: float
-    human: float
 
 
 TABLES = {
@@ -48,25 +41,14 @@ LABELS = {  # the paper's names of variants
     "horizon-1": "Horizon=1",
 }
 
-# The paper does not print what random actions score. Nothing, as it seems, but for the penalties of Remember Sensor:
-# there, this number makes the paper's statistics follow from its scores.
-HARD_EIGHT = {
-    "drawbridge_max3fork_safe_randomwall": Level("Drawbridge", 0.0, 12.3),
-    "sensorhidden_color_novary_greywall": Level("Remember Sensor", -0.46, 7.6),
-    "ball_room_navigation_cubes": Level("Navigate Cubes", 0.0, 7.8),
-    "reach_wall": Level("Wall Sensor", 0.0, 9.1),
-    "reach_wall_require_stack": Level("Wall Sensor Stack", 0.0, 8.6),
-    "slot_colored_block": Level("Push Blocks", 0.0, 8.4),
-    "throw_across": Level("Throw Across", 0.0, 5.7),
-    "use_object_knock_down": Level("Baseball", 0.0, 7.9),
-}
+HARD_EIGHT = {PREFIX + task: task.replace("-", " ").title() for task in LEVELS}  # the paper's names of these tasks
 
 REFERENCES = {f"atari:{name}": (game.random, game.human) for name, game in HARD_GAMES.items()} | {
-    name: (level.random, level.human) for name, level in HARD_EIGHT.items()
+    PREFIX + task: (level.random, level.human) for task, level in LEVELS.items()
 }  # (random, human) of all 18 tasks
 
 _TASKS = {name.replace("_", " "): f"atari:{name}" for name in HARD_GAMES} | {
-    level.label: name for name, level in HARD_EIGHT.items()
+    label: name for name, label in HARD_EIGHT.items()
 }
 _VARIANTS = {label: variant for variant, label in LABELS.items()}
 _HUMAN = "Average Human"

@@ -1,1 +1,1 @@
-"""Environments of others, outside jit: Atari's emulator and Gymnasium."""
+"""Environments of others, outside jit: Atari's emulator, Gymnasium and DM-HARD-8."""

@@ -22,6 +22,8 @@ class Level(NamedTuple):
     human: float
 
 
+# The paper does not print what random actions score. Nothing, as it seems, but for the penalties of Remember Sensor:
+# there, this number makes the paper's statistics follow from its scores.
 LEVELS = {
     "drawbridge": Level("drawbridge_max3fork_safe_randomwall", 0.0, 12.3),
     "remember-sensor": Level("sensorhidden_color_novary_greywall", -0.46, 7.6),
