@@ -89,7 +89,7 @@ def test_all_nine_actions_are_sent_with_every_step_within_their_bounds() -> None
     """They are sticky: one that is left out would go on."""
     with running() as server, open_batch(original(server)) as batch:
         batch.reset()
-        step = act(batch, grip=1, MOVE_BACK_FORWARD=-7.0, HAND_PUSH_PULL=2.0, LOOK_DOWN_UP=0.25)
+        step = act(batch, grip=1, MOVE_BACK_FORWARD=-7.0, HAND_PUSH_PULL=2.0, LOOK_DOWN_UP=0.25, LOOK_LEFT_RIGHT=np.nan)
         assert (step.observation["hand_force"].item(), step.observation["hand_is_holding"].item()) == (1.0, 1.0)
         step = act(batch, HAND_PUSH_PULL=-0.5)
         assert (step.observation["hand_force"].item(), step.observation["hand_is_holding"].item()) == (0.0, 0.0)

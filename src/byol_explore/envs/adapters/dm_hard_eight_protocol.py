@@ -54,8 +54,8 @@ def instruction(task: str) -> np.ndarray:
 
 
 def to_actions(continuous: np.ndarray, grip: int) -> dict[str, float]:
-    """All nine from an agent's eight numbers, which are clipped to [-1, 1], and its grip."""
-    unit = np.clip(np.asarray(continuous, np.float64), -1.0, 1.0)
+    """All nine from an agent's eight numbers, which are clipped to [-1, 1] and 0 where they are none, and its grip."""
+    unit = np.clip(np.nan_to_num(np.asarray(continuous, np.float64)), -1.0, 1.0)
     numbers = {name: float(value * bound) for value, (name, bound) in zip(unit, BOUNDS.items(), strict=True)}
     return {**numbers, GRIP: float(grip)}
 
