@@ -46,6 +46,11 @@ def times(step: TimeStep) -> list[int]:
     return step.observation["rgb"][:, 0, 0, 0].tolist()
 
 
+def copied(step: TimeStep) -> TimeStep:
+    """What the next step does not overwrite."""
+    return step._replace(observation={name: seen.copy() for name, seen in step.observation.items()})
+
+
 # What is seen and sent
 
 
@@ -113,7 +118,7 @@ def test_acceleration_and_score_are_not_asked_for() -> None:
 
 def test_termination_and_interruption() -> None:
     with running(length=2, ends=("TERMINATED", "INTERRUPTED")) as server, open_batch(original(server), 2) as batch:
-        steps = [batch.reset(), *[_copied(act(batch)) for _ in range(6)]]
+        steps = [batch.reset(), *[copied(act(batch)) for _ in range(6)]]
     assert [times(step)[0] for step in steps] == [0, 1, 2, 0, 1, 2, 0]
     assert [step.is_first[1] for step in steps] == [True, False, False, True, False, False, True]
     assert [step.is_last[1] for step in steps] == [False, False, True, False, False, True, False]
@@ -127,7 +132,7 @@ def test_termination_and_interruption() -> None:
 def test_repeated_actions_stop_at_the_end_and_begin_with_the_first_observation(ends: str) -> None:
     """Five steps with actions of three: the second action lasts two, and the next one is not repeated at all."""
     with running(length=5, ends=(ends,)) as server, open_batch(original(server, action_repeat=3)) as batch:
-        steps = [batch.reset(), *[_copied(act(batch, MOVE_BACK_FORWARD=1.0)) for _ in range(3)]]
+        steps = [batch.reset(), *[copied(act(batch, MOVE_BACK_FORWARD=1.0)) for _ in range(3)]]
         assert [times(step) for step in steps] == [[0], [3], [5], [0]]
         assert [step.reward.item() for step in steps] == [0, 3, 1 + (APPLE if ends == "TERMINATED" else 1), 0]
         assert [step.is_last.item() for step in steps] == [False, False, True, False]
@@ -262,8 +267,3 @@ def test_tasks_can_be_learned_together() -> None:
 )
 def test_what_a_file_would_start_or_reach_needs_consent(word: str, asks: bool) -> None:
     assert outside_words([TASK], [word, "action_repeat=2"]) == [word] * asks
-
-
-def _copied(step: TimeStep) -> TimeStep:
-    """What the next step does not overwrite."""
-    return step._replace(observation={name: seen.copy() for name, seen in step.observation.items()})

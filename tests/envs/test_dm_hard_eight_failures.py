@@ -14,9 +14,8 @@ import pytest
 
 from byol_explore.envs.guarding import guarded
 from byol_explore.errors import EnvironmentFailure
-from byol_explore.types import TimeStep
 from envs.dm_server import DMServer, Manners, Running, running
-from envs.test_dm_hard_eight import act, open_batch, original, times
+from envs.test_dm_hard_eight import act, copied, open_batch, original, times
 
 PATIENCE = 20.0  # seconds, far more than anything here takes
 QUICK = {"start_timeout": 1.0}
@@ -41,10 +40,6 @@ def failure(server: Running | str, steps: int = 1, num_envs: int = 1, **settings
     assert line.startswith(start)
     assert "\n" not in line
     return line.removeprefix(start)
-
-
-def copied(step: TimeStep) -> TimeStep:
-    return step._replace(observation={name: seen.copy() for name, seen in step.observation.items()})
 
 
 # Ready or not
