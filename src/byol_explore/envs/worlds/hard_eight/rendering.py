@@ -1,0 +1,216 @@
+"""What the agent sees: a ray-caster over boxes that may be turned and over balls.
+
+The ray of the pixel (u, v) is d = forward + u right + v up, not of length one. Where it meets a plane n . p = c, seen
+from the eye e, the inverse depth
+
+    1/t = (n . d) / (c - n . e)
+
+is linear in u and v: no divisions for pixels, only an addition of a number per row and one per column. A ray is inside
+a slab between two planes for 1/t in an interval [far, near]; it hits a box at the smallest `near` of its three slabs if
+that is larger than every `far`. Slabs that the eye is in have no `near`.
+
+Positive floats are ordered as the integers of the same bits. So the slot and the face go into the lowest eight bits of
+the inverse depth, and the nearest hit of all is one integer maximum per box, which `lax.scan` carries along. A look-up
+at the end turns slot and face into a colour. The relative error of the depth is 2^-15.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from byol_explore.types import Array, PyTree
+
+HALF_WIDTH, HALF_HEIGHT = 0.8, 0.6  # of the picture at distance 1: 77 by 62 degrees
+LIGHT = np.array([0.48, 0.28, 0.83]) / np.linalg.norm([0.48, 0.28, 0.83])  # where it comes from
+AMBIENT, DIFFUSE = 0.7, 0.3
+FADE = 0.04  # per metre: what is far is darker
+SKY = (150, 180, 205)
+CELLS = (2.0, 2.0, 2.0)  # of the pattern, per metre along each axis
+SHIFT = (0.137, 0.211, 0.173)  # keeps walls at round numbers away from the borders of cells
+
+_FACES = 4  # bits of a slot begin above two of the face: three slabs of a box, or a ball
+_SLOTS = 64  # slot 0 is the sky
+_NEVER = 1e9  # an inverse depth that is no bound
+_SMALL = 1e-6
+
+
+class Scene(NamedTuple):
+    """All that can be seen: N boxes, then P balls; N + P < 64. Looks are of both, in that order."""
+
+    centre: Array  # [3, N]
+    half: Array  # [3, N]
+    yaw: Array  # [N]
+    ball_centre: Array  # [3, P]
+    radius: Array  # [P] 0 where there is none
+    rgb: Array  # [N + P, 3] 0 to 255
+    glow: Array  # [N + P] 0 to 1, light of their own
+    pattern: Array  # [N + P] 0 to 1, how dark the dark cells are
+
+
+class Camera(NamedTuple):
+    """An eye and the way it looks."""
+
+    eye: Array  # [3]
+    yaw: Array  # []
+    pitch: Array  # []
+
+    def axes(self) -> tuple[Array, Array, Array]:
+        """Forward, right and up, [3] each."""
+        cos, sin, level, rise = jnp.cos(self.yaw), jnp.sin(self.yaw), jnp.cos(self.pitch), jnp.sin(self.pitch)
+        forward = jnp.stack([level * cos, level * sin, rise])
+        up = jnp.stack([-rise * cos, -rise * sin, level])
+        return forward, jnp.stack([sin, -cos, jnp.zeros_like(cos)]), up
+
+
+def render(scene: Scene, camera: Camera, height: int, width: int) -> Array:
+    """[height, width, 3] uint8."""
+    u, v = (jnp.asarray(grid, jnp.float32) for grid in pixels(height, width))
+    nearest = jnp.maximum(_nearest_box(scene, camera, u, v), _nearest_ball(scene, camera, u, v))
+    return _shade(scene, camera, nearest, u, v)
+
+
+def pixels(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """The u of each column [1, W] and the v of each row [H, 1], at the middle of pixels."""
+    columns = ((np.arange(width) + 0.5) / width * 2.0 - 1.0) * HALF_WIDTH
+    rows = (1.0 - (np.arange(height) + 0.5) / height * 2.0) * HALF_HEIGHT
+    return columns[None, :], rows[:, None]
+
+
+class _Slabs(NamedTuple):
+    """Coefficients of 1, u and v of inverse depths, [N, 3 axes, 3] each."""
+
+    near: Array
+    far: Array
+    other: Array  # of the second plane that a ray may leave by, if the eye is in the slab
+
+
+def _nearest_box(scene: Scene, camera: Camera, u: Array, v: Array) -> Array:
+    """[H, W] int32 inverse depth with slot and face in its low bits, 0 where nothing is hit."""
+    slots = jnp.arange(1, scene.yaw.shape[0] + 1, dtype=jnp.int32)
+    start = jnp.zeros((v.shape[0], u.shape[1]), jnp.int32)
+
+    def hit(slabs: _Slabs, slot: Array) -> Array:
+        return _hit(slabs, slot, u, v)
+
+    return _maximum(hit, (_slabs(scene, camera), slots), start)
+
+
+def _maximum(hit: Callable[..., Array], things: tuple[PyTree, ...], start: Array) -> Array:
+    """The maximum over things: one after the other on a CPU, whose cache it stays in, and all at once elsewhere."""
+    if jax.default_backend() != "cpu":
+        return jnp.maximum(start, jnp.max(jax.vmap(hit)(*things), axis=0))
+    return lax.scan(lambda best, thing: (jnp.maximum(best, hit(*thing)), None), start, things)[0]
+
+
+def _slabs(scene: Scene, camera: Camera) -> _Slabs:
+    """The planes of all boxes, seen from the eye in the frame of each box."""
+    directions = [_turned(axis[:, None], scene.yaw) for axis in camera.axes()]  # [3, N] of forward, right, up
+    eye = _turned(camera.eye[:, None] - scene.centre, scene.yaw)
+    d = jnp.stack(directions, axis=-1)  # [3, N, 3]
+    side = jnp.where(eye > 0.0, 1.0, -1.0)
+    outside = jnp.abs(eye) > scene.half
+
+    def inverse(where: Array) -> Array:
+        """Coefficients of the plane at this share of the half, [N, 3, 3]."""
+        gap = where * scene.half - eye
+        gap = jnp.where(jnp.abs(gap) < _SMALL, _SMALL, gap)
+        return jnp.moveaxis(d / gap[..., None], 0, 1)
+
+    never = jnp.array([_NEVER, 0.0, 0.0])
+    near = jnp.where(outside.T[..., None], inverse(side), never)
+    far, other = (inverse(jnp.where(outside, -side, plane)) for plane in (1.0, -1.0))
+    return _Slabs(near, far, other)
+
+
+def _turned(vector: Array, yaw: Array) -> Array:
+    """[3, N] in the frame of boxes that are turned by yaw."""
+    cos, sin = jnp.cos(yaw), jnp.sin(yaw)
+    x, y, z = vector
+    return jnp.stack([cos * x + sin * y, cos * y - sin * x, jnp.broadcast_to(z, yaw.shape)])
+
+
+def _hit(slabs: _Slabs, slot: Array, u: Array, v: Array) -> Array:
+    """[H, W] where rays enter one box."""
+
+    def of(plane: Array) -> Array:
+        return (plane[0] + plane[1] * u) + plane[2] * v
+
+    near = [_bits(of(slabs.near[axis])) & ~3 | axis for axis in range(3)]
+    first = jnp.minimum(jnp.minimum(near[0], near[1]), near[2])
+    far = [jnp.maximum(of(slabs.far[axis]), of(slabs.other[axis])) for axis in range(3)]
+    last = _bits(jnp.maximum(jnp.maximum(far[0], far[1]), jnp.maximum(far[2], 0.0)))
+    packed = first & ~255 | slot * _FACES | first & 3
+    return jnp.where((first > last) & (first < _bits(jnp.float32(0.5 * _NEVER))), packed, 0)
+
+
+def _bits(x: Array) -> Array:
+    return lax.bitcast_convert_type(x, jnp.int32)
+
+
+def _nearest_ball(scene: Scene, camera: Camera, u: Array, v: Array) -> Array:
+    """As for boxes: 1/t = (sqrt((o.d)^2 - d.d (o.o - r^2)) - o.d) / (o.o - r^2), o from a ball's middle to the eye."""
+    square = 1.0 + u * u + v * v
+    o = camera.eye[:, None] - scene.ball_centre
+    along = jnp.stack([jnp.sum(o * axis[:, None], axis=0) for axis in camera.axes()], axis=-1)  # [P, 3]
+    outside = jnp.sum(o * o, axis=0) - scene.radius**2
+    first_slot = scene.yaw.shape[0] + 1
+    slots = jnp.arange(first_slot, first_slot + scene.radius.shape[0], dtype=jnp.int32)
+
+    def hit(along: Array, outside: Array, radius: Array, slot: Array) -> Array:
+        b = (along[0] + along[1] * u) + along[2] * v
+        root = b * b - square * outside
+        inverse = (jnp.sqrt(jnp.maximum(root, 0.0)) - b) / outside
+        seen = (root > 0.0) & (b < 0.0) & (outside > 0.0) & (radius > 0.0)
+        return jnp.where(seen, _bits(inverse) & ~255 | slot * _FACES | 3, 0)
+
+    return _maximum(hit, (along, outside, scene.radius, slots), jnp.zeros((v.shape[0], u.shape[1]), jnp.int32))
+
+
+def _shade(scene: Scene, camera: Camera, nearest: Array, u: Array, v: Array) -> Array:
+    """Colours from the nearest hits: light, pattern and distance."""
+    look = nearest & 255
+    inverse = lax.bitcast_convert_type(jnp.maximum(nearest, _bits(jnp.float32(1e-4))) & ~255, jnp.float32)
+    depth = 1.0 / inverse
+    forward, right, up = camera.axes()
+    dark = jnp.zeros(nearest.shape, jnp.int32)
+    lit = jnp.zeros(nearest.shape)
+    for axis in range(3):
+        place = camera.eye[axis] + depth * (forward[axis] + u * right[axis] + v * up[axis])
+        lit += place * LIGHT[axis].astype(np.float32)
+        dark += jnp.floor((place + SHIFT[axis]) * CELLS[axis]).astype(jnp.int32)
+    rgb, plain, slope, pattern = _looks(scene, camera)
+    light = (plain[look] + slope[look] * lit) * (1.0 - pattern[look] * (dark & 1))
+    light *= jnp.where(look == 0, 1.0, inverse / (inverse + FADE))
+    return jnp.clip(rgb[look] * light[..., None], 0.0, 255.0).astype(jnp.uint8)
+
+
+def _looks(scene: Scene, camera: Camera) -> tuple[Array, Array, Array, Array]:
+    """Tables over slot and face: colour [256, 3]; light = plain + slope (point . LIGHT); how dark dark cells are.
+
+    The light on a surface with the normal n is AMBIENT + DIFFUSE n . LIGHT, and n is the same all over a face; on a
+    ball it is (point - middle) / radius.
+    """
+    light = jnp.asarray(LIGHT, jnp.float32)
+    eye = _turned(camera.eye[:, None] - scene.centre, scene.yaw)
+    facing = _turned(light[:, None], scene.yaw) * jnp.where(eye > 0.0, 1.0, -1.0)  # [3, N]
+    boxes = jnp.pad(AMBIENT + DIFFUSE * facing.T, ((0, 0), (0, 1)))  # [N, 4]
+    slope = jnp.where(scene.radius > 0.0, DIFFUSE / jnp.maximum(scene.radius, _SMALL), 0.0)  # [P]
+    balls = AMBIENT - slope * jnp.sum(light[:, None] * scene.ball_centre, axis=0)
+    glow = scene.glow[:, None]
+    plain = jnp.concatenate([boxes, jnp.broadcast_to(balls[:, None], (balls.shape[0], _FACES))])
+    plain = glow + (1.0 - glow) * plain
+    slopes = jnp.concatenate([jnp.zeros_like(boxes), jnp.broadcast_to(slope[:, None], (slope.shape[0], _FACES))])
+    slopes = (1.0 - glow) * slopes
+    rgb = jnp.concatenate([jnp.array([SKY], jnp.float32), scene.rgb.astype(jnp.float32)])
+    rgb = jnp.repeat(jnp.pad(rgb, ((0, _SLOTS - rgb.shape[0]), (0, 0))), _FACES, axis=0)
+    return rgb, _table(plain).at[:_FACES].set(1.0), _table(slopes), _table(scene.pattern[:, None])
+
+
+def _table(values: Array) -> Array:
+    """[256] from numbers per thing and face [n, 4] or [n, 1]; nothing for the sky."""
+    values = jnp.broadcast_to(values, (values.shape[0], _FACES))
+    return jnp.pad(values, ((1, _SLOTS - 1 - values.shape[0]), (0, 0))).reshape(-1)

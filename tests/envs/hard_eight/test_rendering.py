@@ -1,0 +1,97 @@
+"""The ray-caster against the obvious tracer, and what can be told without one."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from byol_explore.envs.worlds.hard_eight.rendering import SKY, Camera, Scene, render
+from envs.hard_eight.tracer import trace
+
+SCENES, BOXES, SPHERES = 100, 14, 4
+HEIGHT, WIDTH = 24, 32
+Draw = Callable[[Scene, Camera], np.ndarray]
+
+
+def draw_scene(rng: np.random.Generator) -> Scene:
+    """Boxes of all turns and sizes, balls, and some slots that are empty."""
+    half = rng.uniform(0.05, 1.0, (3, BOXES)) * (rng.random(BOXES) < 0.9)
+    radius = rng.uniform(0.1, 0.6, SPHERES) * (rng.random(SPHERES) < 0.8)
+    everything = BOXES + SPHERES
+    parts = (
+        rng.uniform(-4, 4, (3, BOXES)), half, rng.choice([0.0, 1.0], BOXES) * rng.uniform(-3, 3, BOXES),
+        rng.uniform(-4, 4, (3, SPHERES)), radius, rng.uniform(30, 255, (everything, 3)),
+        rng.choice([0.0, 0.5, 1.0], everything), rng.choice([0.0, 0.3], everything),
+    )  # fmt: skip
+    return Scene(*[jnp.asarray(part, jnp.float32) for part in parts])
+
+
+def draw_camera(rng: np.random.Generator) -> Camera:
+    numbers = rng.uniform(-4, 4, 3), rng.uniform(-4, 4), rng.uniform(-1.2, 1.2)
+    return Camera(*[jnp.asarray(number, jnp.float32) for number in numbers])
+
+
+@pytest.fixture(scope="module")
+def draw() -> Draw:
+    program = jax.jit(lambda scene, camera: render(scene, camera, HEIGHT, WIDTH))
+    return lambda scene, camera: np.asarray(program(scene, camera))
+
+
+def test_pixels_equal_a_slow_tracer(draw: Draw) -> None:
+    """All pixels are equal to a byte's rounding, but for rays that graze an edge or a border of the pattern."""
+    others = 0
+    for seed in range(SCENES):
+        rng = np.random.default_rng(seed)
+        scene, camera = draw_scene(rng), draw_camera(rng)
+        seen = draw(scene, camera).astype(float)
+        others += int(np.sum(np.any(np.abs(seen - trace(scene, camera, HEIGHT, WIDTH)) > 1.5, axis=-1)))
+    assert others <= 1e-3 * SCENES * HEIGHT * WIDTH
+
+
+def empty(scene: Scene) -> Scene:
+    return scene._replace(half=jnp.zeros_like(scene.half), radius=jnp.zeros_like(scene.radius))
+
+
+def ahead(scene: Scene, *, box: float | None = None, ball: float | None = None) -> Scene:
+    """One box and one ball to the east at these distances, in the middle of the picture."""
+    if box is not None:
+        scene = scene._replace(
+            half=scene.half.at[:, 0].set(0.2), centre=scene.centre.at[:, 0].set(jnp.array([box, 0.0, 0.0]))
+        )
+    if ball is not None:
+        middle = scene.ball_centre.at[:, 0].set(jnp.array([ball, 0.0, 0.0]))
+        scene = scene._replace(radius=scene.radius.at[0].set(0.2), ball_centre=middle)
+    red, green = jnp.array([200.0, 0.0, 0.0]), jnp.array([0.0, 200.0, 0.0])
+    return scene._replace(rgb=scene.rgb.at[0].set(red).at[BOXES].set(green))
+
+
+EAST = Camera(jnp.zeros(3), jnp.zeros(()), jnp.zeros(()))
+
+
+def middle_of(picture: np.ndarray) -> str:
+    pixel = picture[HEIGHT // 2, WIDTH // 2]
+    return "sky" if tuple(pixel) == SKY else "box" if pixel[0] > pixel[1] else "ball"
+
+
+@pytest.mark.parametrize(
+    ("box", "ball", "seen"),
+    [(None, None, "sky"), (2.0, None, "box"), (None, 2.0, "ball"), (2.0, 3.0, "box"), (3.0, 2.0, "ball"),
+     (-2.0, None, "sky"), (None, -2.0, "sky"), (0.0, 2.0, "ball"), (2.0, 0.0, "box")],
+)  # fmt: skip
+def test_the_nearest_is_seen(draw: Draw, box: float | None, ball: float | None, seen: str) -> None:
+    """What the eye is inside of is not seen, nor what is behind it."""
+    scene = ahead(empty(draw_scene(np.random.default_rng(0))), box=box, ball=ball)
+    assert middle_of(draw(scene, EAST)) == seen
+
+
+def test_left_is_left_and_up_is_up(draw: Draw) -> None:
+    """Who looks east has the north to the left; who looks down sees what was in the middle further up."""
+    scene = ahead(empty(draw_scene(np.random.default_rng(0))), box=3.0)
+    picture = draw(scene._replace(centre=scene.centre.at[1, 0].set(1.0)), EAST)
+    columns = np.flatnonzero((picture != SKY).any((0, 2)))
+    assert columns.max() < WIDTH // 2
+    picture = draw(scene, EAST._replace(pitch=jnp.float32(-0.3)))
+    rows = np.flatnonzero((picture != SKY).any((1, 2)))
+    assert rows.max() < HEIGHT // 2
