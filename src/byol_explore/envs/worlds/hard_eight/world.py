@@ -180,6 +180,13 @@ def begin(level: Level) -> World:
     )
 
 
+def joined(*boxes: Boxes) -> Boxes:
+    """All of them, one after the other."""
+    return Boxes(
+        jnp.concatenate([each.centre for each in boxes], axis=1), jnp.concatenate([each.half for each in boxes], axis=1)
+    )
+
+
 def doors_now(level: Level, is_open: Array) -> Boxes:
     """Where the doors are."""
     return Boxes(
@@ -190,11 +197,7 @@ def doors_now(level: Level, is_open: Array) -> Boxes:
 
 def obstacles(level: Level, is_open: Array) -> Boxes:
     """[3, S + D] all that does not move: static boxes and doors."""
-    doors = doors_now(level, is_open)
-    return Boxes(
-        jnp.concatenate([level.static.centre, doors.centre], axis=1),
-        jnp.concatenate([level.static.half, doors.half], axis=1),
-    )
+    return joined(level.static, doors_now(level, is_open))
 
 
 def agent_hull(centre: Array) -> Boxes:

@@ -1,0 +1,116 @@
+"""Sensors, doors, keys that are used up, apples, zones and falls."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from byol_explore.envs.worlds.hard_eight.building import Builder
+from byol_explore.envs.worlds.hard_eight.physics import SKIN
+from byol_explore.envs.worlds.hard_eight.world import Doors, Level
+from envs.hard_eight.pens import SIZE, Played, controls, finish, in_one_length, pen
+
+run = in_one_length(150)
+CUBE = (0.2, 0.2, 0.2)
+PLATE = (0.02, 0.3, 0.3)  # of a sensor on the eastern wall
+SHUT = ((-2.0, 1.9, 0.0), (-1.0, 2.1, 2.0))
+OPEN = ((-2.0, 1.9, -2.1), (-1.0, 2.1, -0.1))
+
+
+def with_sensor(height: float = 0.3, accepts: tuple[int, ...] = (0,), **kinds: bool) -> Builder:
+    """A crate to be pushed east against a sensor that opens a door in the west."""
+    builder = pen()
+    builder.crate((0.0, 0.0, 0.2), CUBE, "red")
+    builder.crate((0.0, 1.5, 0.2), CUBE, "blue")
+    sensor = builder.sensor((SIZE, 0.0, height), PLATE, "red", accepts, **kinds)
+    builder.door(SHUT, OPEN, "red", [sensor])
+    return builder
+
+
+def push(level: Level, *, then: float = 0.0) -> Played:
+    return run(level, controls((30, {"move": 1.0}), (40, {"move": then})))
+
+
+def test_a_touch_opens_a_door_for_good() -> None:
+    played = push(finish(with_sensor(), at=(-1.0, 0.0)), then=-1.0)
+    is_on, is_open = played.world.is_on[:, 0], played.world.is_open[:, 0]
+    assert not is_open[0]
+    first = is_on.argmax()
+    assert played.world.bodies.centre[first, 0, 0] == pytest.approx(SIZE - 0.2, abs=0.1)
+    np.testing.assert_array_equal(is_on, is_open)
+    assert is_open[first:].all()
+
+
+def test_other_bodies_do_not_count() -> None:
+    assert not push(finish(with_sensor(accepts=(1,)), at=(-1.0, 0.0))).world.is_on.any()
+
+
+def test_keys_are_used_up_once() -> None:
+    played = push(finish(with_sensor(accepts=(0, 1), uses_up=True), at=(-1.0, 0.0)))
+    there = played.world.bodies.half[:, 2] > 0.0
+    assert there[0, :2].all()
+    assert there[-1, :2].tolist() == [False, True]
+    assert played.world.is_open[-1, 0]
+
+
+def test_what_is_used_up_leaves_the_hand() -> None:
+    level = finish(with_sensor(height=1.1, uses_up=True), at=(-1.2, 0.0))
+    played = run(level, controls((15, {"grip": True}), (30, {"grip": True, "move": 1.0})))
+    assert played.world.hand.held[14] == 0
+    assert played.world.hand.held[-1] == -1
+    assert played.world.is_open[-1, 0]
+
+
+def test_a_sensor_that_must_be_kept_touched_ignores_hands() -> None:
+    """Pressing a body against it by hand, however precisely, opens nothing; a body that rests there does."""
+    level = finish(with_sensor(height=1.1, must_stay=True), at=(-1.2, 0.0))
+    pressed = run(level, controls((15, {"grip": True}), (60, {"grip": True, "move": 0.6})))
+    touches = pressed.world.bodies.centre[:, 0, 0] > SIZE - 0.24
+    held = pressed.world.hand.held == 0
+    assert (touches & held).any()
+    assert not pressed.world.is_open[touches & held].any()
+    resting = push(finish(with_sensor(must_stay=True), at=(-1.0, 0.0)))
+    assert resting.world.is_open[-1, 0]
+
+
+def test_a_door_waits_until_nothing_stands_in_its_way() -> None:
+    """One that rises from the ground at a touch, with the agent in the doorway at first."""
+    level = finish(with_sensor(must_stay=True), at=(-1.5, 2.0), heading=-np.pi / 2)
+    centre = level.start.centre.at[:, 0].set(jnp.array([SIZE - 0.2, 0.0, 0.2]))
+    level = level._replace(
+        start=level.start._replace(centre=centre), doors=Doors(level.doors.open, level.doors.shut, *level.doors[2:])
+    )
+    played = run(level, controls((10, {}), (20, {"move": 1.0})))
+    assert played.world.is_on[:, 0].all()
+    has_left = played.world.agent.centre[:, 1] < 2.0 - 0.3
+    np.testing.assert_array_equal(played.world.is_open[:, 0], has_left)
+    assert has_left[-1]
+    assert played.overlap.max() <= SKIN
+
+
+def test_apples_are_eaten_once_and_the_large_one_ends() -> None:
+    builder = pen()
+    builder.apple((1.0, 0.0, 0.3), 1.0)
+    builder.apple((2.0, 0.0, 0.3), 10.0)
+    played = run(finish(builder), controls((40, {"move": 1.0})))
+    assert sorted(played.effects.reward[played.effects.reward != 0].tolist()) == [1.0, 10.0]
+    assert played.effects.reward[played.effects.ends].tolist() == [10.0]
+
+
+def test_zones_cost_whenever_they_are_entered() -> None:
+    builder = pen()
+    builder.zone((1.0, -1.0, 0.0), (1.4, 1.0, 0.02), -0.25)
+    played = run(finish(builder), controls((15, {"move": 1.0}), (15, {"move": -1.0}), (2, {})))
+    assert played.effects.reward[played.effects.reward != 0].tolist() == [-0.25, -0.25]
+
+
+def test_what_falls_comes_back_when_there_is_room() -> None:
+    builder = pen()
+    builder.crate((1.0, 0.0, 0.2), CUBE, "red")
+    level = finish(builder, at=(-2.0, 0.0))
+    half, centre = level.static.half.at[0, 0].set(2.2), level.static.centre.at[0, 0].set(-0.8)
+    level = level._replace(static=level.static._replace(half=half, centre=centre))  # no floor east of 1.4
+    played = run(level, controls((26, {"move": 1.0}), (60, {"move": -1.0})))
+    crate = played.world.bodies.centre[:, :, 0]
+    assert crate[:, 2].min() < 0.0
+    np.testing.assert_allclose(crate[-1], [1.0, 0.0, 0.2], atol=5e-3)
+    assert played.overlap.max() <= SKIN
