@@ -54,7 +54,7 @@ from runs import (
             ["'atari' does not fit", "'rooms-6' (Grid)", "grid, vector"],
         ),
         ("train --network.core-reads arm", ["unknown entry of network.core_reads 'arm'"]),
-        ("train --env hard-eight:drawbridge", ["'hard-eight:drawbridge' does not exist in this version yet"]),
+        ("train --env hard-eight:bridge", ["unknown task of hard-eight 'bridge'", "drawbridge, remember-sensor"]),
         ("train --curiosity.horizon 33", ["curiosity.horizon 33", "runtime.sequence_length 33", "1 to 32"]),
         ("train --curiosity.horizon 0", ["curiosity.horizon is 0", "positive"]),
         ("train --optimizer.learning-rate -0.1", ["optimizer.learning_rate is -0.1", "positive"]),

@@ -51,7 +51,8 @@ def test_names_of_families_are_not_given_to_others(name: str, family: str) -> No
 def test_families_list_what_can_be_made() -> None:
     families = env_families()
     atari = [family for family in families if family.startswith("Atari")]
-    assert set(families) == {SIZED, "MiniGrid", "XLand-MiniGrid", "probe", ORIGINAL, "Gymnasium", "yours", *atari}
+    ours = {SIZED, "MiniGrid", "XLand-MiniGrid", "Hard-Eight", "probe"}
+    assert set(families) == {*ours, ORIGINAL, "Gymnasium", "yours", *atari}
     assert families[atari[0]] == [f"atari:{game}" for game in HARD_GAMES]
     assert all(families.values())
     names = [
@@ -60,7 +61,16 @@ def test_families_list_what_can_be_made() -> None:
     assert len(names) == len(set(names)) > 50
     first = [families[family][0] for family in ("MiniGrid", "XLand-MiniGrid")]
     last = [families[family][-1] for family in atari]
-    for name in ("rooms-2", "rooms-50", "corridor-3", "memory-9", *first, *families["probe"], *last):
+    for name in (
+        "rooms-2",
+        "rooms-50",
+        "corridor-3",
+        "memory-9",
+        *first,
+        *families["Hard-Eight"],
+        *families["probe"],
+        *last,
+    ):
         assert make_env(name).spec.name == name
 
 

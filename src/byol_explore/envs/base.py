@@ -56,6 +56,17 @@ class Mapped(Protocol):
 
 
 @runtime_checkable
+class Staged(Protocol):
+    """An environment whose episodes have stages, for logs and pages; the agent is told nothing of them."""
+
+    stages: tuple[str, ...]  # their names, about in the order in which they are reached
+
+    def reached(self, state: PyTree) -> Array:
+        """[stages] bool, which of them the episode has reached."""
+        ...
+
+
+@runtime_checkable
 class Viewed(Protocol):
     """An environment whose agent sees a square of cells, which can be padded to fit the network of a larger one."""
 

@@ -9,6 +9,7 @@ from byol_explore.envs.adapters.dm_hard_eight_settings import PREFIX as DM_HARD_
 from byol_explore.envs.adapters.dm_hard_eight_settings import WAYS, DMHardEightSettings, leads_outside
 from byol_explore.envs.adapters.gymnasium_settings import GymnasiumSettings
 from byol_explore.envs.settings import accepted_names, fill, known_to, read_words
+from byol_explore.envs.worlds.hard_eight.settings import HardEightSettings
 from byol_explore.errors import UserError
 from byol_explore.registries import ENVIRONMENTS
 from byol_explore.registry import is_import_path
@@ -25,9 +26,10 @@ class Family(NamedTuple):
 FAMILIES = (
     Family("Atari", "atari:", AtariSettings),
     Family("DM-HARD-8", DM_HARD_EIGHT, DMHardEightSettings),
+    Family("Hard-Eight", "hard-eight:", HardEightSettings),
     Family("Gymnasium", "gymnasium:", GymnasiumSettings),
 )
-_PREFIXES = (*(family.prefix for family in FAMILIES), "probe:", "hard-eight:")
+_PREFIXES = (*(family.prefix for family in FAMILIES), "probe:")
 
 
 class Sized(NamedTuple):

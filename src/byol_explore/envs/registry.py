@@ -22,6 +22,7 @@ from byol_explore.envs.families import (
 )
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.settings import fill, known_to, nested, read_words, to_words
+from byol_explore.envs.worlds.hard_eight.settings import ALL, TASKS, HardEightSettings
 from byol_explore.envs.worlds.probes import PROBES
 from byol_explore.errors import UserError
 from byol_explore.extras import needed_by
@@ -45,6 +46,7 @@ def env_families() -> dict[str, list[str]]:
         "grid worlds of any size N": [f"{family}-N ({sized.description})" for family, sized in SIZED.items()],
         "MiniGrid": _listed(lambda: _grids("MiniGrid-")),
         "XLand-MiniGrid": _listed(lambda: _grids("XLand-")),
+        "Hard-Eight": [f"hard-eight:{name}" for name in (*TASKS, ALL)],
         "probe": [f"probe:{name}" for name in PROBES],
         "Atari, hardest to explore (the study atari-hard10)": [f"atari:{name}" for name in HARD_GAMES],
         "Atari, others": _listed(_other_games),
@@ -193,10 +195,9 @@ def _make(name: str, values: Mapping[str, str], actors: int) -> Environment | Ho
     if name.startswith(DM_HARD_EIGHT):
         return _make_dm_hard_eight(name, fill(DMHardEightSettings, values))
     if name.startswith("hard-eight:"):
-        raise UserError(
-            f"environment {name!r} does not exist in this version yet; the preset hard-eight is for any --env whose "
-            "observations have its entries"
-        )
+        from byol_explore.envs.worlds.hard_eight.spec import HardEight
+
+        return HardEight(name.removeprefix("hard-eight:"), fill(HardEightSettings, values))
     if name.startswith("gymnasium:"):
         from byol_explore.envs.adapters.gymnasium import Gymnasium
 

@@ -4,7 +4,7 @@ A `Level` is drawn at the start of an episode and stays; a `World` is what chang
 to the north and up; the feet of an agent on the ground are at height 0. Arrays keep the three axes first and the slots
 last, which is what vector units like. A slot that a task does not need holds something without size, far below.
 
-Axis letters: S static boxes, D doors, K sensors, M bodies, A apples, Z zones.
+Axis letters: S static boxes, D doors, K sensors, M bodies, A apples, Z zones, L landmarks.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from byol_explore.types import Array
 
-STATIC, DOORS, SENSORS, CRATES, BALLS, APPLES, ZONES = 28, 4, 4, 12, 2, 6, 4
+STATIC, DOORS, SENSORS, CRATES, BALLS, APPLES, ZONES, LANDMARKS = 28, 4, 4, 12, 2, 6, 4, 4
 BODIES = CRATES + BALLS  # crates are boxes that may be turned (the bat is one), balls are round
 
 FAR_BELOW = -100.0  # where unused slots are
@@ -152,6 +152,7 @@ class Level(NamedTuple):
     start: Bodies  # where bodies are at first, and again after a fall
     entrance: Array  # [3] where the agent is at first, and again after a fall
     heading: Array  # [] its yaw there
+    landmarks: Array  # [3, L] doorways and the like in the order in which one passes them, for experts and pages
 
 
 class World(NamedTuple):

@@ -1,0 +1,128 @@
+"""Hard-Eight as an environment: observations, actions, the course of an episode."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from byol_explore.envs.base import EnvSpec
+from byol_explore.envs.worlds.hard_eight import controls, tasks
+from byol_explore.envs.worlds.hard_eight.controls import Control
+from byol_explore.envs.worlds.hard_eight.hand import FURTHEST
+from byol_explore.envs.worlds.hard_eight.layouts import draw
+from byol_explore.envs.worlds.hard_eight.rendering import render
+from byol_explore.envs.worlds.hard_eight.scenes import scene_of, through_the_eyes
+from byol_explore.envs.worlds.hard_eight.settings import ALL, TASKS, HardEightSettings
+from byol_explore.envs.worlds.hard_eight.ticking import tick
+from byol_explore.envs.worlds.hard_eight.views import picture
+from byol_explore.envs.worlds.hard_eight.world import Level, World, begin
+from byol_explore.errors import unknown
+from byol_explore.spaces import Image, ObservationSpec, Tokens, Vector
+from byol_explore.types import Action, Array, TimeStep
+
+PREFIX = "hard-eight:"
+NAMES = (*TASKS, ALL)
+
+
+class Episode(NamedTuple):
+    """An episode under way."""
+
+    level: Level
+    world: World
+    time: Array  # [] int32, actions taken
+    reached: Array  # [stages] bool
+
+
+class _Course(NamedTuple):
+    """What the ticks of an action have led to so far."""
+
+    world: World
+    reached: Array
+    reward: Array  # []
+    ends: Array  # []
+
+
+class HardEight:
+    """One task, or another one in each episode."""
+
+    stages = tasks.STAGES
+
+    def __init__(self, task: str, settings: HardEightSettings | None = None) -> None:
+        if task not in NAMES:
+            raise unknown("task of hard-eight", task, list(NAMES))
+        self.settings = HardEightSettings() if settings is None else settings
+        self._tasks = TASKS if task == ALL else (task,)
+        self._numbers = np.array([TASKS.index(name) for name in self._tasks], np.int32)
+        self._limits = np.array([-(-tasks.ticks_of(name) // self.settings.action_repeat) for name in TASKS], np.int32)
+        longest = int(max(self._limits[self._numbers]))
+        action = controls.SPECS[self.settings.actions]
+        self.spec = EnvSpec(PREFIX + task, _observation(self.settings), action, longest, success_above=9.0)
+        self._picture = jax.jit(picture)
+
+    def reset(self, key: Array) -> tuple[Episode, TimeStep]:
+        task_key, level_key = jax.random.split(key)
+        if len(self._tasks) == 1:
+            level = draw(int(self._numbers[0]), level_key)
+        else:
+            level = draw(jax.random.choice(task_key, jnp.asarray(self._numbers)), level_key)
+        reached = jnp.zeros((len(self.stages),), bool)
+        state = Episode(level, begin(level), jnp.zeros((), jnp.int32), reached)
+        return state, self._timestep(state, jnp.zeros(()), jnp.array(False))
+
+    def step(self, state: Episode, action: Action) -> tuple[Episode, TimeStep]:
+        course = self._course(state, controls.read(action, self.settings.actions))
+        state = Episode(state.level, course.world, state.time + 1, course.reached)
+        return state, self._timestep(state, course.reward, course.ends)
+
+    def reached(self, state: Episode) -> Array:
+        """[stages] which stages the episode has reached."""
+        return state.reached
+
+    def render(self, state: Episode) -> np.ndarray:
+        """What the agent sees, and beside it the level from above."""
+        return np.asarray(self._picture(state.level, state.world))
+
+    def _course(self, state: Episode, control: Control) -> _Course:
+        """The ticks that an action lasts; nothing counts any more after the large apple."""
+
+        def go_on(course: _Course, _: None) -> tuple[_Course, None]:
+            world, effects = tick(state.level, course.world, control)
+            reward = course.reward + jnp.where(course.ends, 0.0, effects.reward)
+            reached = course.reached | tasks.stages(state.level, world, effects)
+            return _Course(world, reached, reward, course.ends | effects.ends), None
+
+        start = _Course(state.world, state.reached, jnp.zeros(()), jnp.array(False))
+        return jax.lax.scan(go_on, start, length=self.settings.action_repeat)[0]
+
+    def _timestep(self, state: Episode, reward: Array, ends: Array) -> TimeStep:
+        is_last = ends | (state.time >= jnp.asarray(self._limits)[state.level.task])
+        return TimeStep(
+            observation=self._observe(state),
+            reward=reward,
+            discount=1.0 - ends.astype(jnp.float32),
+            is_first=state.time == 0,
+            is_last=is_last,
+            success=ends.astype(jnp.int8),
+        )
+
+    def _observe(self, state: Episode) -> dict[str, Array]:
+        level, world = state.level, state.world
+        eyes = through_the_eyes(world.agent)
+        return {
+            "rgb": render(scene_of(level, world), eyes, self.settings.height, self.settings.width),
+            "hand_force": world.hand.force[None],
+            "hand_is_holding": (world.hand.held >= 0).astype(jnp.float32)[None],
+            "hand_distance": world.hand.distance[None] / FURTHEST,
+            "instruction": jnp.asarray(tasks.instructions())[level.task],
+        }
+
+
+def _observation(settings: HardEightSettings) -> ObservationSpec:
+    return {
+        "rgb": Image(settings.height, settings.width, 3),
+        "hand_force": Vector(1),
+        "hand_is_holding": Vector(1),
+        "hand_distance": Vector(1),
+        "instruction": Tokens(tasks.LONGEST, len(tasks.WORDS) + 1),
+    }

@@ -1,0 +1,126 @@
+"""Hard-Eight as an environment: what it promises, the course of an episode, its options."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from byol_explore.envs.base import Staged
+from byol_explore.envs.checking import check_inside
+from byol_explore.envs.registry import make_env
+from byol_explore.envs.worlds.hard_eight import tasks
+from byol_explore.envs.worlds.hard_eight.controls import MOVES
+from byol_explore.envs.worlds.hard_eight.settings import TASKS
+from byol_explore.envs.worlds.hard_eight.spec import Episode, HardEight
+from byol_explore.errors import UserError
+from byol_explore.spaces import ActionSpec, Image, Tokens, Vector
+from byol_explore.types import Action, TimeStep
+
+SMALL = {"resolution": "32x24", "actions": "discrete"}
+Step = Callable[[Episode, Action], tuple[Episode, TimeStep]]
+
+
+@pytest.fixture(scope="module")
+def every() -> HardEight:
+    env = make_env("hard-eight:all", SMALL)
+    assert isinstance(env, HardEight)
+    return env
+
+
+@pytest.fixture(scope="module")
+def starts(every: HardEight) -> tuple[Episode, TimeStep]:
+    return jax.jit(jax.vmap(every.reset))(jax.random.split(jax.random.key(0), 64))
+
+
+@pytest.fixture(scope="module")
+def step(every: HardEight) -> Step:
+    return jax.jit(jax.vmap(every.step))
+
+
+def action(move: int, grip: int, count: int = 64) -> Action:
+    return Action(jnp.broadcast_to(jnp.array([move, grip]), (count, 2)), jnp.zeros((count, 0)))
+
+
+def test_what_is_seen_and_done() -> None:
+    spec = make_env("hard-eight:drawbridge").spec
+    words = Tokens(tasks.LONGEST, len(tasks.WORDS) + 1)
+    hand = dict.fromkeys(("hand_force", "hand_is_holding", "hand_distance"), Vector(1))
+    assert spec.observation == {"rgb": Image(72, 96, 3), **hand, "instruction": words}
+    assert spec.action == ActionSpec(discrete=(2,), continuous=8)
+    assert make_env("hard-eight:drawbridge", {"actions": "discrete"}).spec.action == ActionSpec(discrete=(7, 2))
+    assert make_env("hard-eight:drawbridge", {"resolution": "48x36"}).spec.observation["rgb"] == Image(36, 48, 3)
+
+
+def test_the_protocol_is_kept(every: HardEight) -> None:
+    check_inside("hard-eight:all", every)
+    assert isinstance(every, Staged)
+
+
+def test_a_task_that_does_not_exist_is_named() -> None:
+    with pytest.raises(UserError, match=r"'wall_sensor'.*drawbridge, remember-sensor.*all"):
+        make_env("hard-eight:wall_sensor")
+    with pytest.raises(UserError, match="resolution 'large'; choose from: 96x72, 48x36, 32x24"):
+        make_env("hard-eight:all", {"resolution": "large"})
+
+
+def test_all_tasks_are_drawn_and_told_apart_by_their_instruction(starts: tuple[Episode, TimeStep]) -> None:
+    state, first = jax.tree.map(np.asarray, starts)
+    assert set(state.level.task.tolist()) == set(range(8))
+    np.testing.assert_array_equal(first.observation["instruction"], tasks.instructions()[state.level.task])
+    assert len(np.unique(tasks.instructions(), axis=0)) == 8
+
+
+def test_pictures_show_something(starts: tuple[Episode, TimeStep]) -> None:
+    pictures = np.asarray(starts[1].observation["rgb"])
+    assert pictures.shape == (64, 24, 32, 3)
+    assert np.median([picture.reshape(-1, 3).std(0).max() for picture in pictures]) > 15
+
+
+def test_an_episode_is_cut_off_at_its_time(every: HardEight, starts: tuple[Episode, TimeStep], step: Step) -> None:
+    limits = np.array([-(-tasks.ticks_of(name) // 3) for name in TASKS])
+    assert every.spec.max_steps == limits.max()
+    state, _ = starts
+    limit = limits[np.asarray(state.level.task)]
+    for left, is_last in ((2, False), (1, True)):
+        near = state._replace(time=jnp.asarray(limit - left, jnp.int32))
+        timestep = step(near, action(0, 0))[1]
+        assert (np.asarray(timestep.is_last) == is_last).all()
+        assert (np.asarray(timestep.discount) == 1.0).all()
+        assert not np.asarray(timestep.is_first).any()
+
+
+def test_the_large_apple_pays_ten_and_ends(starts: tuple[Episode, TimeStep], step: Step) -> None:
+    state, _ = starts
+    large = jnp.argmax(state.level.apples.reward, axis=1)
+    place = jnp.take_along_axis(state.level.apples.centre, large[:, None, None], axis=2)[..., 0]
+    there = state.world.agent._replace(centre=place.at[:, 2].add(0.3))
+    after, timestep = step(state._replace(world=state.world._replace(agent=there)), action(2, 0))
+    assert (np.asarray(timestep.reward) == 10.0).all(), "once, however many ticks an action lasts"
+    assert (np.asarray(timestep.discount) == 0.0).all()
+    assert np.asarray(timestep.is_last).all()
+    assert (np.asarray(timestep.success) == 1).all()
+    reached = np.asarray(after.reached)
+    assert reached[:, tasks.STAGES.index("large apple")].all()
+    assert not reached[:, tasks.STAGES.index("opened")].any()
+
+
+def test_moves_do_what_they_are_called(starts: tuple[Episode, TimeStep], step: Step) -> None:
+    state, _ = starts
+    before = jax.tree.map(np.asarray, state.world.agent)
+    after = {move: jax.tree.map(np.asarray, step(state, action(n, 0))[0].world.agent) for n, move in enumerate(MOVES)}
+    turn = np.angle(np.exp(1j * (after["turn left"].yaw - before.yaw)))
+    np.testing.assert_allclose(turn, 3 * 2.6 / 15, atol=1e-3)
+    np.testing.assert_allclose(after["look up"].pitch, 3 * 1.6 / 15, atol=1e-3)
+    np.testing.assert_allclose(after["look down"].pitch, -3 * 1.6 / 15, atol=1e-3)
+    heading = np.stack([np.cos(before.yaw), np.sin(before.yaw)], axis=1)
+    for move, sign in (("forward", 1.0), ("back", -1.0)):
+        gone = np.sum((after[move].centre - before.centre)[:, :2] * heading, axis=1)
+        assert np.median(sign * gone) == pytest.approx(0.6, abs=0.05)
+
+
+def test_stages_are_told_and_not_seen(every: HardEight, starts: tuple[Episode, TimeStep]) -> None:
+    state, first = starts
+    assert not np.asarray(jax.vmap(every.reached)(state)).any()
+    assert "stages" not in first.observation
