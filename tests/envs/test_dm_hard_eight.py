@@ -15,6 +15,8 @@ from byol_explore.envs.families import outside_words
 from byol_explore.envs.host import Partial
 from byol_explore.envs.host_tasks import DrawnBatch
 from byol_explore.envs.registry import make_env, make_envs
+from byol_explore.envs.worlds.hard_eight.settings import TASKS
+from byol_explore.envs.worlds.hard_eight.spec import HardEight
 from byol_explore.errors import UserError
 from byol_explore.spaces import ActionSpec, Image, Tokens, Vector
 from byol_explore.types import UNSAID, Action, TimeStep
@@ -54,8 +56,14 @@ def copied(step: TimeStep) -> TimeStep:
 # What is seen and sent
 
 
+def test_tasks_are_those_of_hard_eight() -> None:
+    assert tuple(LEVELS) == TASKS
+
+
 def test_observations_and_actions_are_those_of_hard_eight() -> None:
     spec = original("localhost:1", resolution="96x72").spec
+    ours = HardEight("wall-sensor").spec
+    assert (spec.observation, spec.action) == (ours.observation, ours.action)  # so that one preset runs on both
     assert list(spec.observation) == ["rgb", "hand_force", "hand_is_holding", "hand_distance", "instruction"]
     assert spec.observation["rgb"] == Image(72, 96, 3)
     assert {spec.observation[f"hand_{name}"] for name in ("force", "is_holding", "distance")} == {Vector(1)}

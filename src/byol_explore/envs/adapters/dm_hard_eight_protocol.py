@@ -13,7 +13,7 @@ from dm_env_rpc.v1.spec_manager import SpecManager
 
 from byol_explore.envs.adapters.dm_hard_eight_connection import MESSAGES, Strange
 from byol_explore.envs.adapters.dm_hard_eight_settings import LEVELS
-from byol_explore.envs.adapters.dm_hard_eight_words import LONGEST, WORDS, instructions
+from byol_explore.envs.worlds.hard_eight.tasks import LONGEST, WORDS, instructions
 from byol_explore.errors import one_line
 from byol_explore.spaces import ActionSpec, Image, Kind, Tokens, Vector
 
