@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from byol_explore.envs.base import EnvSpec
+from byol_explore.envs.keys import Keys
 from byol_explore.envs.worlds.hard_eight import controls, tasks
 from byol_explore.envs.worlds.hard_eight.controls import Control
 from byol_explore.envs.worlds.hard_eight.hand import FURTHEST
 from byol_explore.envs.worlds.hard_eight.layouts import draw
+from byol_explore.envs.worlds.hard_eight.playing import keys_for
 from byol_explore.envs.worlds.hard_eight.rendering import render
 from byol_explore.envs.worlds.hard_eight.scenes import scene_of, through_the_eyes
 from byol_explore.envs.worlds.hard_eight.settings import ALL, TASKS, HardEightSettings
@@ -82,6 +84,15 @@ class HardEight:
     def render(self, state: Episode) -> np.ndarray:
         """What the agent sees, and beside it the level from above."""
         return np.asarray(self._picture(state.level, state.world))
+
+    @property
+    def keys(self) -> Keys:
+        """How people play it."""
+        return keys_for(self.settings.actions, self.settings.action_repeat)
+
+    def goal(self, state: Episode) -> str:
+        """What the agent is told too."""
+        return tasks.TABLE[int(state.level.task)].instruction
 
     def _course(self, state: Episode, control: Control) -> _Course:
         """The ticks that an action lasts; nothing counts any more after the large apple."""
