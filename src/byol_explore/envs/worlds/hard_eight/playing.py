@@ -22,9 +22,8 @@ def keys_for(actions: str, action_repeat: int) -> Keys:
     if actions == "discrete":
         named = enumerate(zip(_MOVES, MOVES, strict=True))
         moves = [Key((code,), words, discrete=((0, move),)) for move, (code, words) in named]
-        return Keys(
-            (*moves, Key(("Space",), f"{_GRIP} down with a move", discrete=((1, 1),)))
-        )  # there is no standing still
+        grip = Key(("Space",), f"{_GRIP} down with a move", discrete=((1, 1),))
+        return Keys((*moves, grip))  # the world waits: there is no action to stand still
     keys = [Key((code,), words, continuous=((CONTINUOUS.index(name), sign),))
             for name, *both in _PAIRS for (code, words), sign in zip(both, (-1.0, 1.0), strict=True)]  # fmt: skip
     right, down = (CONTINUOUS.index(name) for name in ("look_left_right", "look_down_up"))
