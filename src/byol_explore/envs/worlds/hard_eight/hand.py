@@ -86,11 +86,11 @@ def _choose(level: Level, agent: Agent, bodies: Bodies, fixed: Boxes) -> tuple[A
     middle = jnp.sum(way * agent.look[:, None], axis=0) / jnp.maximum(distance, 1e-3)
     middle = jnp.where(near & level.liftable & (bodies.half[2] > 0.0), middle, -2.0)
     best = jnp.argmax(middle).astype(jnp.int32)
-    can = (middle[best] > -2.0) & ~_is_hidden(agent.eye, bodies.centre[:, best], fixed)
+    can = (middle[best] > -2.0) & ~is_hidden(agent.eye, bodies.centre[:, best], fixed)
     return jnp.where(can, best, -1), distance[best]
 
 
-def _is_hidden(eye: Array, point: Array, fixed: Boxes) -> Array:
+def is_hidden(eye: Array, point: Array, fixed: Boxes) -> Array:
     """Whether something fixed stands between the eye and a point."""
     way = (point - eye)[:, None]
     way = jnp.where(jnp.abs(way) < 1e-6, 1e-6, way)

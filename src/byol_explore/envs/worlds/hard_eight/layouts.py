@@ -65,10 +65,12 @@ def push_blocks(builder: Builder, dice: Dice) -> Level:
     """Push the block of the sensor's colour into the recess; none can be lifted, and a wrong one is in the way."""
     east, north = 2.6, 2.2
     [colour, *others], [wall, *_] = dice.colours(KEYS), dice.colours(WALLS)
-    way_out, recess = dice.between(-1.9, -0.6), dice.between(-1.0, 1.0)
+    way_out = dice.between(-1.9, -0.6)
+    recess = jnp.where(dice.coin(), 1.0, -1.0) * dice.between(0.6, 0.65)  # opposite to no block: all can be pushed
     room(builder, (-east, -north), (east, north), wall, way_out, recess)
-    rows = [y for _, y in dice.spots((0.0,), (-1.15, 0.0, 1.15), 0.1)]
-    places = [(dice.between(-0.5, 0.7), y, 0.24) for y in rows]
+    columns = dice.spots((-1.0, -0.25, 0.5), (0.0,), 0.06)
+    rows = dice.spots((0.0,), (-1.25, 0.0, 1.25), 0.04)
+    places = [(x, y, 0.24) for (x, _), (_, y) in zip(columns, rows, strict=True)]
     paints = (colour, *others[:2])
     blocks = [builder.crate(at, (0.24,) * 3, paint, liftable=False) for at, paint in zip(places, paints, strict=True)]
     back = (east + RECESS[1] - THICKNESS - PLATE, recess, 0.3)
