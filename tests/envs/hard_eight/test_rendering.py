@@ -86,6 +86,18 @@ def test_the_nearest_is_seen(draw: Draw, box: float | None, ball: float | None, 
     assert middle_of(draw(scene, EAST)) == seen
 
 
+@pytest.mark.parametrize("rounding", [-1e-7, 0.0, 1e-7])
+@pytest.mark.parametrize("side", [-1.0, 1.0])
+def test_an_eye_in_the_plane_of_a_face_sees_a_box_where_it_is(draw: Draw, side: float, rounding: float) -> None:
+    """The box lies to the north or to the south of the view's middle and begins exactly there."""
+    scene = ahead(empty(draw_scene(np.random.default_rng(0))), box=3.0)
+    centre = scene.centre.at[:, 0].set(jnp.array([3.0, side * (0.2 + rounding), 0.0]))
+    scene = scene._replace(centre=centre, yaw=scene.yaw.at[0].set(0.0), half=scene.half.at[:, 0].set(0.2))
+    columns = np.flatnonzero((draw(scene, EAST) != SKY).any((0, 2)))
+    assert columns.size > 0
+    assert (columns < WIDTH // 2).all() if side > 0 else (columns >= WIDTH // 2).all()
+
+
 def test_left_is_left_and_up_is_up(draw: Draw) -> None:
     """Who looks east has the north to the left; who looks down sees what was in the middle further up."""
     scene = ahead(empty(draw_scene(np.random.default_rng(0))), box=3.0)

@@ -115,9 +115,9 @@ def _slabs(scene: Scene, camera: Camera) -> _Slabs:
     outside = jnp.abs(eye) > scene.half
 
     def inverse(where: Array) -> Array:
-        """Coefficients of the plane at this share of the half, [N, 3, 3]."""
+        """Coefficients of the plane at this share of the half, [N, 3, 3]; an eye in it counts as on its right side."""
         gap = where * scene.half - eye
-        gap = jnp.where(jnp.abs(gap) < _SMALL, _SMALL, gap)
+        gap = jnp.where(outside, -side, where) * jnp.maximum(jnp.abs(gap), _SMALL)
         return jnp.moveaxis(d / gap[..., None], 0, 1)
 
     never = jnp.array([_NEVER, 0.0, 0.0])
