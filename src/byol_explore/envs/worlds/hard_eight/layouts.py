@@ -124,10 +124,10 @@ def navigate_cubes(builder: Builder, dice: Dice) -> Level:
     size = 0.299
     for index in range(10):
         place = (shift + 0.62 * (index // 5), 0.6 * (index % 5 - 2), size)
-        builder.crate(place, (size,) * 3, paints[index % 5])
+        builder.crate(place, (size,) * 3, paints[(index + 2 * (index // 5)) % 5])  # neighbours differ
     top = dice.spots((0.0,), (-1.2, -0.6, 0.0, 0.6, 1.2), 0.0)[:2]
-    for index, (_, y) in enumerate(top):
-        builder.crate((shift, y, 3 * size + 0.002), (size,) * 3, paints[index])
+    for _, y in top:
+        builder.crate((shift, y, 3 * size + 0.002), (size,) * 3, "white")
     builder.apple((4.1, -stairs, 1.3), 10.0)
     for place in ((1.5, stairs, 0.0), (3.7, stairs, 0.9), (1.5, 0.0, 0.0)):
         builder.landmark(place)
