@@ -22,4 +22,6 @@ def test_the_names_are_listed_without_being_loaded() -> None:
     code = "import sys, byol_explore; print(*dir(byol_explore)); sys.exit('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert {*byol_explore.__all__, "__version__", "__name__"} <= set(done.stdout.split())
+    listed = set(done.stdout.split())
+    assert {*byol_explore.__all__, "__version__", "__name__"} <= listed
+    assert {name for name in listed if not name.startswith("__")} == set(byol_explore.__all__)

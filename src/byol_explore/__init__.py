@@ -81,7 +81,7 @@ _NAMES_AT_HOME = {"config": "make_config"}  # where the short name would hide to
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
 
 
 def __getattr__(name: str) -> Any:

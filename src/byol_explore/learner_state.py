@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from byol_explore.algorithms.judging import Judged, Statistics
@@ -34,13 +35,19 @@ def initial_dials(config: Config) -> Dials:
     return Dials(*(jnp.asarray(value, jnp.float32) for value in values))
 
 
-def check_dials(config: Config, values: Mapping[str, float]) -> None:
-    """That there are such dials, and that each may be turned so far."""
+def check_dials(config: Config, values: Mapping[str, Any]) -> dict[str, float]:
+    """The values, numbers of any kind, if there are such dials and each may be turned so far."""
+    checked = {}
     for name, value in values.items():
         if name not in Dials._fields:
             raise unknown("dial", name, list(Dials._fields))
         part = getattr(_PARTS, name)
-        check(dataclasses.replace(getattr(config, part), **{name: value}), f"{part}.")
+        plain = value.item() if np.ndim(value) == 0 and hasattr(value, "item") else value
+        check(dataclasses.replace(getattr(config, part), **{name: plain}), f"{part}.")
+        with np.errstate(over="ignore"):
+            checked[name] = float(np.float32(plain))  # which may be infinite, or nothing
+        check(dataclasses.replace(getattr(config, part), **{name: checked[name]}), f"{part}.")
+    return checked
 
 
 def turned(dials: Dials, values: Mapping[str, float]) -> Dials:

@@ -62,7 +62,7 @@ class LocalHandler(BaseHTTPRequestHandler):
     def _if_from_here(self, go_on: Callable[[], None]) -> None:
         """Only what was asked for by this machine's name, and by a page of it: others neither read along nor act."""
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
-        if host.rsplit(":", 1)[0] in _NAMES and origin in (None, f"http://{host}"):
+        if host.rsplit(":", 1)[0] in _NAMES and origin in (None, f"http://{host}"):  # any port: it may be forwarded
             go_on()
         else:
             self.send_error(403, "only for browsers on this machine")

@@ -106,6 +106,8 @@ def test_a_step_changes_the_picture_and_an_episode_waits_for_a_new_one(game: Gam
         ([], {}, 400),
         ({"held": 5, "mouse": [0, 0]}, {}, 400),
         ({"held": [], "mouse": [0, float("inf")]}, {}, 400),
+        ({"held": [], "mouse": [10**400, 0]}, {}, 400),
+        ({"held": [], "mouse": [0, 0]}, {"Content-Length": "-1"}, 400),
         ({"held": [], "mouse": [0, 0]}, {"Host": "elsewhere.example"}, 403),
         ({"held": [], "mouse": [0, 0]}, {"Origin": "http://elsewhere.example"}, 403),
     ],

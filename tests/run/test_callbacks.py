@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -101,8 +102,8 @@ def test_a_callback_turns_dials_which_are_logged_saved_and_restored(tmp_path: Pa
     with quickly():
         train(config, tmp_path / "run", quiet=True, callbacks=[cooler])
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
-    assert [row["mixing"] for row in rows] == [0.0, 0.0, 0.0]
-    assert [row["learning_rate"] for row in rows] == [pytest.approx(1e-20)] * 3
+    assert [row["mixing"] for row in rows] == [pytest.approx(config.curiosity.mixing), 0.0, 0.0]
+    assert [row["learning_rate"] for row in rows][1:] == [pytest.approx(1e-20)] * 2
     assert cooler.dials == {
         "mixing": 0.0,
         "learning_rate": pytest.approx(1e-20),
@@ -119,8 +120,16 @@ def test_a_callback_turns_dials_which_are_logged_saved_and_restored(tmp_path: Pa
 
 def test_dials_turn_no_further_than_their_settings_may() -> None:
     progress = Progress(tiny(), print, lambda: False)
-    with pytest.raises(UserError, match=r"curiosity\.mixing is -1.0: it must not be negative"):
+    with pytest.raises(UserError, match=r"curiosity\.mixing is -1: it must not be negative"):
         progress.turn(mixing=-1)
     with pytest.raises(UserError, match=r"unknown dial 'gamma'.*mixing"):
         progress.turn(gamma=0.5)
+    for wrong in ("abc", None, True, [1.0], 10**400):
+        with pytest.raises(UserError, match=r"curiosity\.mixing is .*: it must be"):
+            progress.turn(mixing=wrong)  # pyright: ignore[reportArgumentType]
+    for wrong in (1e39, 1e-50):  # not so for the numbers that dials are
+        with pytest.raises(UserError, match=r"optimizer\.learning_rate is .*: it must be"):
+            progress.turn(learning_rate=wrong)
     assert progress.turned == {}
+    progress.turn(mixing=np.float64(0.5), entropy_weight=jnp.ones(()))
+    assert progress.turned == {"mixing": 0.5, "entropy_weight": 1.0}

@@ -38,6 +38,10 @@ def test_a_run_is_removed_only_if_the_new_one_can_begin(tmp_path: Path) -> None:
     for config in (tiny(env="probe:nothing"), dataclasses.replace(tiny(), init_from=str(tmp_path / "run"))):
         with pytest.raises(UserError, match=r"unknown environment|init_from is .*run, which --force would remove"):
             train(config, tmp_path / "run", force=True, quiet=True)
+    with quickly(), pytest.raises(UserError, match="nowhere holds no run"):
+        train(
+            dataclasses.replace(tiny(), init_from=str(tmp_path / "nowhere")), tmp_path / "run", force=True, quiet=True
+        )
     with pytest.raises(UserError, match="choose one of them"):
         train(tiny(), tmp_path / "run", force=True, resume=True, quiet=True)
     with DirectoryLock(tmp_path / "run"), pytest.raises(UserError, match="another process is training in"):
@@ -52,10 +56,12 @@ def test_a_run_is_removed_only_if_the_new_one_can_begin(tmp_path: Path) -> None:
         ("config.json", '{"name": "another project"}', "config.json is missing or no run's"),
         ("config.json", "[", "config.json is missing or no run's"),
         ("checkpoints", "a file", "checkpoints is nothing that a run writes"),
+        ("report/notes.txt", "mine", "notes.txt is nothing that a run writes"),
     ],
 )
 def test_what_is_not_only_a_run_is_not_touched(tmp_path: Path, name: str, text: str, message: str) -> None:
     write_config(tmp_path, tiny())
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(text)
     before = files(tmp_path)
     with pytest.raises(UserError, match=message):

@@ -144,8 +144,9 @@ class _Handler(LocalHandler):
             self.send_error(404)
             return
         try:
-            held, mouse = _read(self.rfile.read(min(int(self.headers.get("Content-Length", 0)), _MOST)))
-        except (ValueError, TypeError, KeyError):
+            length = min(int(self.headers.get("Content-Length", 0)), _MOST)
+            held, mouse = _read(self.rfile.read(max(length, 0)))
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             self.send_error(400)
             return
         try:

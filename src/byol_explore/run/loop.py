@@ -23,6 +23,7 @@ from byol_explore.run.directory import write_config, write_versions
 from byol_explore.run.finite import first_not_finite
 from byol_explore.run.init_from import take_networks
 from byol_explore.run.metrics import Writer, lines_until, make_writers
+from byol_explore.run.replacing import check_replaceable, remove_run
 from byol_explore.run.trackers import Progress, Tracker
 from byol_explore.run.vitals import error_growth
 from byol_explore.run.watching import make_trackers, make_window
@@ -47,7 +48,7 @@ class TrainingLoop:
 
     def __init__(
         self, config: Config, envs: Sequence[AnyEnvironment], runtime: Runtime, directory: Path, display: Display,
-        *, resume: bool, callbacks: Sequence[Tracker] = (),
+        *, resume: bool, replace: bool = False, callbacks: Sequence[Tracker] = (),
     ) -> None:  # fmt: skip
         self.config, self.directory, self.display = config, directory, display
         self.runtime = runtime
@@ -65,6 +66,7 @@ class TrainingLoop:
         self.seconds_before = 0.0  # of earlier sessions of this run
         self.compile_seconds = 0.0
         self.other_seconds = 0.0  # of this session, that trackers took
+        self.dials: dict[str, float] = {}  # as they stood in the last dispatch
         self.solved_at: dict[str, float] | None = None
         self.started = self.compiled = time.monotonic()
         self.state: Any = self.runtime.init(config.seed, restored=resume and bool(self.checkpoints.steps()))
@@ -74,6 +76,9 @@ class TrainingLoop:
             self._restore()
         self._read_dials()
         self.start_steps = self.steps
+        if replace:  # now that nothing more keeps the new run from beginning
+            check_replaceable(directory, config)
+            remove_run(directory)
         write_config(directory, config)
         write_versions(directory, self.steps)
         keep_until = self.steps if self._is_done() else self.logged  # lines that were not due are written again
@@ -136,7 +141,7 @@ class TrainingLoop:
 
     def _dispatch(self) -> None:
         """One call of the compiled program, and all that want to know of it; metrics are means over its updates."""
-        began = time.monotonic()
+        began, self.dials = time.monotonic(), self.progress.dials
         self.state, output = self.runtime.dispatch(self.state)
         if self.steps == self.start_steps:
             self.compiled = time.monotonic()
@@ -205,7 +210,7 @@ class TrainingLoop:
             "steps": self.steps,
             "learner_steps": self.learner_steps,
             **self._summary(),
-            **self.progress.dials,
+            **self.dials,
             **means,
             "error_growth": error_growth(means["prediction_error"]),
             "steps_per_second": max(later_steps, 0) / running,

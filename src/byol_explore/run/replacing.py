@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from fnmatch import fnmatch
 from pathlib import Path
 
 from byol_explore.errors import UserError
@@ -12,7 +13,13 @@ from byol_explore.settings.config import Config
 _CONFIG = "config.json"
 _FILES = ("versions.json", "metrics.jsonl", "metrics.jsonl.gz", "summary.json", "curves.png", "curves.tmp.png",
           "maps.json", "coverage.json", "rooms.png", FAILURE, _CONFIG)  # fmt: skip
-_DIRECTORIES = ("checkpoints", "films", "report", "tensorboard", "wandb")
+_DIRECTORIES = {  # and what is in each of them
+    "checkpoints": ("step_*", "damaged_step_*", "scores.json*"),
+    "films": ("*.gif", "*.webp", "*.mp4"),
+    "report": ("index.html*", "figures", "tables"),
+    "tensorboard": ("events.out.*",),
+    "wandb": ("*",),
+}
 _FIELDS = {"env", "method", "seed", "runtime", "curiosity"}  # that every configuration has
 
 
@@ -26,8 +33,9 @@ def check_replaceable(directory: Path, config: Config) -> None:
         raise UserError(f"{directory} holds no run that --force could remove: its {_CONFIG} is missing or no run's")
     if config.init_from and Path(config.init_from).resolve() == directory.resolve():
         raise UserError(f"init_from is {config.init_from}, which --force would remove: choose another --run-dir")
-    for path in sorted(directory.iterdir()):
-        if not _is_of_a_run(path):
+    inside = (path for name in _DIRECTORIES if (directory / name).is_dir() for path in (directory / name).iterdir())
+    for path in sorted([*directory.iterdir(), *inside]):
+        if not (_is_of_a_run(path) if path.parent == directory else _is_inside_a_run(path)):
             raise UserError(f"{path} is nothing that a run writes: --force removes runs and nothing else")
 
 
@@ -45,6 +53,10 @@ def _is_config(path: Path) -> bool:
         return not path.is_symlink() and json.loads(path.read_text()).keys() >= _FIELDS
     except (OSError, ValueError, AttributeError, RecursionError):
         return False
+
+
+def _is_inside_a_run(path: Path) -> bool:
+    return path.parent.is_symlink() or any(fnmatch(path.name, pattern) for pattern in _DIRECTORIES[path.parent.name])
 
 
 def _is_of_a_run(path: Path) -> bool:

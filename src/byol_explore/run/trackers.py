@@ -34,9 +34,7 @@ class Progress:
 
     def turn(self, **dials: float) -> None:
         """Change settings from the next dispatch on, such as `turn(mixing=0.05)`; they are logged and saved."""
-        values = {name: float(value) for name, value in dials.items()}
-        check_dials(self.config, values)
-        self.turned.update(values)
+        self.turned.update(check_dials(self.config, dials))
 
     def stop(self) -> None:
         """End the run here, as if all its steps were done."""

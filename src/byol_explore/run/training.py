@@ -10,7 +10,7 @@ from byol_explore.run.failures import FAILURE, with_traceback
 from byol_explore.run.locking import DirectoryLock
 from byol_explore.run.loop import Summary, TrainingLoop
 from byol_explore.run.metrics import check_extras
-from byol_explore.run.replacing import check_replaceable, remove_run
+from byol_explore.run.replacing import check_replaceable
 from byol_explore.run.trackers import Tracker
 from byol_explore.runtime.choosing import make_runtime, resolve_devices, training_envs
 from byol_explore.runtime.compilation import enable_compilation_cache
@@ -37,26 +37,27 @@ def train(
     if force and resume:
         raise UserError("resume continues the run that is there and force removes it: choose one of them")
     with DirectoryLock(directory):  # before it is looked at, so that nobody else begins there in between
-        if force and any(directory.iterdir()):
+        replace = force and any(directory.iterdir())
+        if replace:
             check_replaceable(directory, config)
         else:
             check_run_dir(directory, config, resume=resume)
         enable_compilation_cache()
         try:
-            return _train(config, directory, resume=resume, quiet=quiet, callbacks=callbacks)
+            return _train(config, directory, resume=resume, replace=replace, quiet=quiet, callbacks=callbacks)
         except EnvironmentFailure as failure:
             raise with_traceback(failure, directory) from failure
 
 
 def _train(
-    config: Config, directory: Path, *, resume: bool, quiet: bool, callbacks: Sequence[Tracker]
+    config: Config, directory: Path, *, resume: bool, replace: bool, quiet: bool, callbacks: Sequence[Tracker]
 ) -> Summary:  # fmt: skip
     envs = training_envs(config)
     display, runtime = make_display(config.total_steps, quiet=quiet), make_runtime(config, envs)
     try:
-        if not resume:
-            remove_run(directory)  # which is empty unless it is to be replaced
-        loop = TrainingLoop(config, envs, runtime, directory, display, resume=resume, callbacks=callbacks)
+        loop = TrainingLoop(
+            config, envs, runtime, directory, display, resume=resume, replace=replace, callbacks=callbacks
+        )
         (directory / FAILURE).unlink(missing_ok=True)
         return loop.go()
     finally:
