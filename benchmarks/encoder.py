@@ -22,6 +22,7 @@ from rich.console import Console
 
 from byol_explore.networks import cpu
 from byol_explore.networks.encoders import AtariEncoder, ResidualUnit
+from byol_explore.networks.layers import trained
 
 try:
     import torch
@@ -143,7 +144,7 @@ def chunks(arguments: Arguments) -> list[int]:
 
 
 def check_same(encoder: AtariEncoder, ours: Any, plain: Any, theirs: dict[int, Any], network: nn.Module) -> None:
-    counts = [sum(x.size for x in jax.tree.leaves(encoder)), sum(x.numel() for x in network.parameters())]
+    counts = [sum(x.size for x in jax.tree.leaves(trained(encoder))), sum(x.numel() for x in network.parameters())]
     if counts[0] != counts[1]:
         sys.exit(f"not the same network: {counts[0]} parameters in JAX, {counts[1]} in PyTorch")
     others = {"plain JAX": plain} | {f"PyTorch in chunks of {size}": seen.numpy() for size, seen in theirs.items()}

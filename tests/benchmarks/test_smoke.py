@@ -25,13 +25,14 @@ pytestmark = pytest.mark.usefixtures("compiles_quickly")
 
 @pytest.fixture(autouse=True)
 def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Benchmarks import each other by their names."""
-    before = set(sys.modules)
+    """Benchmarks import each other by their names, which other tests may have as well."""
+    names = [path.stem for path in BENCHMARKS.glob("*.py")]
+    others = {name: sys.modules.pop(name) for name in names if name in sys.modules}
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield
-    for name in set(sys.modules) - before:
-        if (BENCHMARKS / f"{name}.py").exists():
-            del sys.modules[name]
+    for name in names:
+        sys.modules.pop(name, None)
+    sys.modules.update(others)
 
 
 def preset(config: Config) -> str:

@@ -92,9 +92,9 @@ def _rules(rules: dict[str, Any]) -> str:
 
 
 def _interval(interval: dict[str, float] | None) -> str:
-    """Mean and ends of an interval, in brackets that are no markup; a dash where nothing is defined."""
+    """Mean and ends of an interval, in brackets that are no markup, where they are defined."""
     if interval is None:
-        return "-"
+        return "not defined"
     size = max(map(abs, interval.values()))
     mean, low, high = (_short(interval[name], size) for name in ("mean", "low", "high"))
     return f"{mean} \\[{low}, {high}]"
