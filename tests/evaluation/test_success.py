@@ -129,7 +129,7 @@ def test_where_no_success_is_defined_it_is_said(
     summary = json.loads((directory / "summary.json").read_text())
     assert (summary["success_rate"], summary["solved_at"], summary["steps"]) == (None, None, LATE * DISPATCH)
     assert summary["return_mean"] > 0.0
-    assert table.count("not defined") == 2
+    assert table.count("unknown") == 2
     result = report["tasks"]["probe:gamble"]["sampled"]
     assert result["success_rate"]["mean"] == result["return"]["mean"] > 0.0
     runs = load_runs([tmp_path])

@@ -92,9 +92,9 @@ def _rules(rules: dict[str, Any]) -> str:
 
 
 def _interval(interval: dict[str, float] | None) -> str:
-    """Mean and ends of an interval, in brackets that are no markup, where they are defined."""
+    """Mean and ends of an interval, in brackets that are no markup; where no success is defined it is unknown."""
     if interval is None:
-        return "not defined"
+        return "unknown"
     size = max(map(abs, interval.values()))
     mean, low, high = (_short(interval[name], size) for name in ("mean", "low", "high"))
     return f"{mean} \\[{low}, {high}]"
