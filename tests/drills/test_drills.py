@@ -20,6 +20,6 @@ import pytest
 )
 def test_a_drill_ends_well_and_in_a_line_of_figures(name: str, count: int, figures: str) -> None:
     words = [sys.executable, str(Path(__file__).with_name(f"{name}.py")), "--count", str(count)]
-    drill = subprocess.run(words, capture_output=True, text=True, check=False)
+    drill = subprocess.run(words, capture_output=True, text=True, check=False, timeout=3600)
     assert drill.returncode == 0, drill.stdout + drill.stderr
     assert figures in drill.stdout.splitlines()[-1]
