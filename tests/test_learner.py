@@ -284,6 +284,14 @@ def test_statistics_are_kept_per_task() -> None:
     assert again.statistics.popart.mean[0] != after.statistics.popart.mean[0]
 
 
+def loop_bodies(program: str) -> list[str]:
+    """What a compiled program does inside of its loops, a text for each."""
+    names = set(re.findall(r"body=(%[\w.-]+)", program))
+    bodies = [text for text in program.split("\n\n") if text.strip().split(" ")[0] in names]
+    assert bodies
+    return bodies
+
+
 @pytest.mark.parametrize("method", ["byol-explore", "rnd", "icm"])
 def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None:
     """Loss, statistics, top half and gradients are of the whole batch, not of each device's part."""
@@ -306,6 +314,7 @@ def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None
     program = update_of(learner).lower(jax.device_put(state, shares[2]), spread).compile()
     gathered = re.findall(r"= \w+\[([\d,]*)\]\S* all-gather", program.as_text())
     assert gathered == [str(batch.reward.size)]  # advantages alone, of which the better half is searched
+    assert not [body for body in loop_bodies(program.as_text()) if " all-reduce(" in body]
     actual, output = program(jax.device_put(state, shares[2]), spread)
     assert_trees_close(output.metrics, expected_output.metrics, rtol=1e-4, atol=1e-5)
     assert expected_output.metrics["kl"] > 0.01

@@ -124,6 +124,28 @@ def test_closed_loop_in_two_halves_equals_one(core: Any, carried: Any) -> None:
     assert_trees_close(jax.tree.map(lambda *x: np.concatenate(x), first, second), whole)
 
 
+def test_closed_loop_has_the_gradients_of_a_loop(core: Any, carried: Any) -> None:
+    projected, wanted = normal(TIME, BATCH, core.gates), normal(TIME, BATCH, SIZE, seed=1)
+
+    def looped(core: Any, projected: Any, is_first: Any, state: Any) -> Any:
+        states = []
+        for t in range(TIME):
+            state = core.step(reset_where(core, is_first[t], state), projected[t])
+            states.append(state)
+        return jax.tree.map(lambda *x: jnp.stack(x), *states)
+
+    def gradients(unroll: Any) -> Any:
+        def weighed(core: Any, projected: Any, state: Any) -> Any:
+            states = unroll(core, projected, IS_FIRST, state)
+            return sum(jnp.sum(wanted * (1 + i) * x) for i, x in enumerate(jax.tree.leaves(states)))
+
+        return jit(jax.grad(weighed, argnums=(0, 1, 2)))(core, projected, carried)
+
+    expected = gradients(looped)
+    assert all(np.abs(leaf).max() > 0.1 for leaf in jax.tree.leaves(at(expected)))
+    assert_trees_close(gradients(closed_loop), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("horizon", [1, 4, TIME - 1])
 def test_open_loop_equals_a_loop_over_starts_and_horizons(core: Any, horizon: int) -> None:
     starts = TIME - 1

@@ -1,6 +1,7 @@
 """Recurrent cores. The input half of a cell is one matrix product over all time steps; only the rest is scanned."""
 
-from typing import NamedTuple, Protocol
+from abc import abstractmethod
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,17 +12,31 @@ from byol_explore.networks.layers import Linear
 from byol_explore.types import PyTree
 
 
-class Core(Protocol):
-    """A recurrent cell split into the part that needs the state and the part that does not."""
+class Core(eqx.Module):
+    """A recurrent cell in three parts: what it reads, what its own belief adds, and the gates that combine both."""
 
-    gates: int  # width of a projected input
+    recurrent: eqx.AbstractVar[Linear]  # from a belief to what it adds
 
-    def initial_state(self, batch: tuple[int, ...]) -> PyTree: ...
-    def step(self, state: PyTree, projected: Array) -> PyTree: ...
-    def belief(self, state: PyTree) -> Array: ...
+    @property
+    @abstractmethod
+    def gates(self) -> int:
+        """Width of a projected input, and of what a belief adds."""
+
+    @abstractmethod
+    def initial_state(self, batch: tuple[int, ...]) -> Any: ...
+
+    @abstractmethod
+    def belief(self, state: Any) -> Array: ...
+
+    @abstractmethod
+    def combine(self, state: Any, recurrent: Array, projected: Array) -> Any:
+        """The next state, element by element."""
+
+    def step(self, state: Any, projected: Array) -> Any:
+        return self.combine(state, self.recurrent(self.belief(state)), projected)
 
 
-class GRU(eqx.Module):
+class GRU(Core):
     """Gated recurrent unit (Cho et al., 2014), with the reset gate after the matrix product so that there is one."""
 
     recurrent: Linear
@@ -38,11 +53,14 @@ class GRU(eqx.Module):
     def initial_state(self, batch: tuple[int, ...]) -> Float[Array, "*batch M"]:
         return jnp.zeros((*batch, self.size))
 
-    def step(
-        self, state: Float[Array, "*batch M"], projected: Float[Array, "*batch gates"]
+    def combine(
+        self,
+        state: Float[Array, "*batch M"],
+        recurrent: Float[Array, "*batch gates"],
+        projected: Float[Array, "*batch gates"],
     ) -> Float[Array, "*batch M"]:
         x_reset, x_update, x_new = jnp.split(projected, 3, axis=-1)
-        h_reset, h_update, h_new = jnp.split(self.recurrent(state), 3, axis=-1)
+        h_reset, h_update, h_new = jnp.split(recurrent, 3, axis=-1)
         reset = jax.nn.sigmoid(x_reset + h_reset)
         update = jax.nn.sigmoid(x_update + h_update)
         candidate = jnp.tanh(x_new + reset * h_new)
@@ -57,7 +75,7 @@ class LSTMState(NamedTuple):
     cell: Array  # [..., M]
 
 
-class LSTM(eqx.Module):
+class LSTM(Core):
     """Long short-term memory with the forget gate's bias at one."""
 
     recurrent: Linear
@@ -74,8 +92,10 @@ class LSTM(eqx.Module):
     def initial_state(self, batch: tuple[int, ...]) -> LSTMState:
         return LSTMState(jnp.zeros((*batch, self.size)), jnp.zeros((*batch, self.size)))
 
-    def step(self, state: LSTMState, projected: Float[Array, "*batch gates"]) -> LSTMState:
-        write, candidate, forget, read = jnp.split(projected + self.recurrent(state.hidden), 4, axis=-1)
+    def combine(
+        self, state: LSTMState, recurrent: Float[Array, "*batch gates"], projected: Float[Array, "*batch gates"]
+    ) -> LSTMState:
+        write, candidate, forget, read = jnp.split(projected + recurrent, 4, axis=-1)
         cell = jax.nn.sigmoid(forget + 1.0) * state.cell + jax.nn.sigmoid(write) * jnp.tanh(candidate)
         return LSTMState(jax.nn.sigmoid(read) * jnp.tanh(cell), cell)
 
@@ -92,10 +112,16 @@ def reset_where(core: Core, is_first: Bool[Array, "*batch"], state: PyTree) -> P
     return jax.tree.map(lambda i, s: jnp.where(is_first[..., None], i, s), initial, state)
 
 
+@jax.custom_vjp
 def closed_loop(
     core: Core, projected: Float[Array, "T B gates"], is_first: Bool[Array, "T B"], state: PyTree
 ) -> PyTree:
-    """b_t = h_c(b_{t-1}, a_{t-1}, f(o_t)) along a sequence, reset by `is_first` alone; all states [T, B, ...]."""
+    """b_t = h_c(b_{t-1}, a_{t-1}, f(o_t)) along a sequence, reset by `is_first` alone; all states [T, B, ...].
+
+    Backwards only the gradient of the states goes step by step. Those of the core and of its inputs are taken of
+    all steps at once when it has been through: one large product in place of T small ones, and with several devices
+    one sum over them in place of T.
+    """
 
     def step(carry: PyTree, inputs: tuple[Array, Array]) -> tuple[PyTree, PyTree]:
         projected_t, is_first_t = inputs
@@ -103,6 +129,35 @@ def closed_loop(
         return carry, carry
 
     return jax.lax.scan(step, state, (projected, is_first))[1]
+
+
+def _forwards(core: Core, projected: Array, is_first: Array, state: PyTree) -> tuple[PyTree, tuple[PyTree, ...]]:
+    states = closed_loop(core, projected, is_first, state)
+    return states, (core, projected, is_first, state, states)
+
+
+def _backwards(kept: tuple[PyTree, ...], gradient: PyTree) -> tuple[Core, Array, None, PyTree]:
+    core, projected, is_first, state, states = kept
+    carried = jax.tree.map(lambda first, later: jnp.concatenate([first[None], later[:-1]]), state, states)
+    before = reset_where(core, is_first, carried)  # what each step began from
+
+    def step(carry: PyTree, inputs: PyTree) -> tuple[PyTree, PyTree]:
+        gradient_t, before_t, recurrent_t, projected_t, is_first_t = inputs
+        gradient_t = jax.tree.map(jnp.add, gradient_t, carry)
+        _, combined = jax.vjp(lambda s, r: core.combine(s, r, projected_t), before_t, recurrent_t)
+        direct, recurrent = combined(gradient_t)
+        _, reread = jax.vjp(lambda s: core.recurrent(core.belief(s)), before_t)
+        reached = jax.tree.map(jnp.add, direct, reread(recurrent)[0])
+        return jax.tree.map(lambda g: jnp.where(is_first_t[:, None], 0, g), reached), gradient_t
+
+    recurrent = core.recurrent(core.belief(before))
+    inputs = (gradient, before, recurrent, projected, is_first)
+    first, gradients = jax.lax.scan(step, jax.tree.map(jnp.zeros_like, state), inputs, reverse=True)
+    _, at_once = jax.vjp(lambda core, projected: core.step(before, projected), core, projected)
+    return (*at_once(gradients), None, first)
+
+
+closed_loop.defvjp(_forwards, _backwards)
 
 
 def open_loop(core: Core, projected: Float[Array, "S B gates"], state: PyTree, horizon: int) -> list[Array]:
