@@ -5,15 +5,11 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import pytest
 
-# Compiling is what the suite spends its time on. Without fusion emitters it takes a third, and results stay the same
-# within rounding. Read when JAX starts; processes that tests start inherit it.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
 jax.config.update("jax_num_cpu_devices", 2)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which whoever runs tests in the background may ignore
@@ -24,14 +20,24 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share what the first proc
 jax.config.update("jax_compilation_cache_dir", os.environ["BYOL_EXPLORE_CACHE"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
+LONGEST = ("test_learning.py", "test_first_look.py", "test_examples.py", "test_learner.py")
 
-@pytest.fixture(scope="module")
-def compiles_quickly() -> Iterator[None]:
-    """Without optimising, in a whole module of tests."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compiling is what the suite spends its time on, but for slow tests, which compute.
+
+    Without optimising, and without fusion emitters, a training program compiles in a quarter of the time, and results
+    stay the same within rounding. The flag is read when JAX starts; processes that tests start inherit both.
+    """
+    if config.getoption("markexpr") != "slow":
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
+        jax.config.update("jax_disable_most_optimizations", True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first, so that no worker is left with one of them at the end."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.fixture(scope="session")

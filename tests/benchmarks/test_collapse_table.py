@@ -21,8 +21,6 @@ from byol_explore.spaces import ActionSpec, Image
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "collapse.py"
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
-
 
 @pytest.fixture(scope="module")
 def collapse() -> Any:

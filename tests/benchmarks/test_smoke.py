@@ -20,8 +20,6 @@ from runs import tiny
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 COMMANDS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text())
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
-
 
 @pytest.fixture(autouse=True)
 def found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

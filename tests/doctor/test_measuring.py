@@ -17,8 +17,6 @@ from byol_explore.learner_state import Batch, LearnerState
 from byol_explore.ops import latent, moments, windows
 from byol_explore.types import Policy, Trajectory
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
-
 
 def setup(method: str = "byol-explore") -> tuple[Learner, LearnerState, Trajectory]:
     """A learner of two tasks, and a batch with ends of episodes inside."""

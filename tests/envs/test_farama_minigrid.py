@@ -94,7 +94,6 @@ def trained(directory: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) ->
     return directory
 
 
-@pytest.mark.usefixtures("compiles_quickly")
 def test_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the first look, which takes longer than the rest."""
     trained(tmp_path / "run", monkeypatch, network=dataclasses.replace(NETWORK, center=False))

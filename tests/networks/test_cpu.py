@@ -13,7 +13,6 @@ from byol_explore.networks import cpu
 from byol_explore.networks.encoders import AtariEncoder, ResNet
 from byol_explore.networks.layers import Conv, max_pool
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
 SIZES = [(21, 21), (7, 5), (6, 8), (1, 2)]
 
 

@@ -16,7 +16,6 @@ from byol_explore.types import Action, TimeStep
 from envs.dm_server import APPLE, running
 from host_worlds import ENVS, STEPS, QuickSebulba, Scripted, host_config
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
 LENGTH = 4  # actions of an episode, one of which is cut off
 RETURN = LENGTH - 1 + APPLE
 DISPATCHES = 6

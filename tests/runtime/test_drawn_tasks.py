@@ -29,8 +29,6 @@ from byol_explore.settings.presets import checked
 from host_worlds import ENVS, STEPS, Scripted, host_config
 from runs import DISPATCH, assert_same_checkpoints, run, saved, tiny
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
-
 PAIR = "probe:truncated,probe:terminated"  # tasks that share observations and actions, with episodes of several steps
 
 

@@ -21,8 +21,6 @@ from byol_explore.settings.parts import NetworkConfig, RuntimeConfig
 from byol_explore.settings.presets import make_config
 from byol_explore.types import PyTree
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
-
 GAME = Atari("freeway", workers=1)
 ENVS: Any = make_envs(["corridor-2"])
 

@@ -13,7 +13,6 @@ from byol_explore.errors import EnvironmentFailure
 from byol_explore.runtime.sebulba import Sebulba
 from host_worlds import ENVS, PATIENCE, STEPS, UPDATES, QuickSebulba, Scripted, host_config
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
 LIMIT = 0.6  # seconds
 
 

@@ -15,8 +15,6 @@ from byol_explore.runtime.host_actor import HostActor, Rollout
 from byol_explore.types import Trajectory
 from host_worlds import EPISODES, Moment, Outside, Scripted, payment, seen, timeline
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
-
 ENVS, LENGTH, ROLLOUTS = len(EPISODES), 7, 4
 STEPS = LENGTH - 1
 

@@ -52,8 +52,6 @@ from host_worlds import (
 from references import fair_samples
 from runs import METRICS
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
-
 ROUNDS = 2  # of a dispatch
 DISPATCH = ENVS * STEPS * ROUNDS
 HALF, WHOLE = 3, 7  # dispatches

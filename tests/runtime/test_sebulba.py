@@ -22,8 +22,6 @@ from byol_explore.runtime.sources import Parameters
 from byol_explore.settings.config import Config
 from host_worlds import BATCH, ENVS, LENGTH, LOADS, UPDATES, Outside, QuickSebulba, Scripted, host_config, timeline
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
-
 LAYOUTS = {"one device": ([0], None), "two learners": ([0, 1], None), "actor and learner": ([0], [1])}
 
 

@@ -25,7 +25,6 @@ from host_worlds import (
     seen,
 )
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
 PAUSE = 0.3  # seconds in which an actor that does not wait would be seen
 
 
