@@ -99,7 +99,7 @@ def test_curiosity_neither_drowns_nor_is_drowned(intrinsic: float, extrinsic: fl
 
 def test_the_worst_mixed_task_decides() -> None:
     silent = TASK._replace(intrinsic=0.0, extrinsic=0.0)
-    found = check_mixing(probed(tasks={"rooms-2": TASK, "rooms-6": silent}))
+    found = check_mixing(probed(two_tasks(0.3, 0.3), tasks={"rooms-4": TASK, "rooms-6": silent}))
     assert found.verdict == "bad"
     assert "everything in rooms-6 is below the mean" in found.advice
     assert "agent.intrinsic_scale_step" in found.advice

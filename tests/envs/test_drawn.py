@@ -98,7 +98,7 @@ def test_worlds_that_are_not_played_stand_still() -> None:
     after, _ = jax.jit(envs.step)(state, Action(jnp.ones((8, 1), jnp.int32), jnp.zeros((8, 0))))
     for index in range(3):
         moved = after.worlds[index].inner["time"] != state.worlds[index].inner["time"]
-        np.testing.assert_array_equal(moved, state.task == index)
+        np.testing.assert_array_equal(moved, state.played == index)
 
 
 def test_one_task_needs_no_draw() -> None:

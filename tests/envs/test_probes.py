@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from byol_explore.envs.base import AutoReset, Environment
-from byol_explore.envs.worlds.probes import CELL, LEFT, PROBES, RIGHT, WATCH
+from byol_explore.envs.worlds.probes import LEFT, PROBES, RIGHT, WATCH
+from byol_explore.envs.worlds.probing import CELL
 from byol_explore.types import Action, Array, TimeStep
 
 GAMMA = 0.9

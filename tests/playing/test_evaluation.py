@@ -198,7 +198,10 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Actor, int, bool, Any,
     """What was played, instead of playing; of four episodes three succeed when greedy, one when sampled."""
     calls = []
 
-    def pretend(actor: Actor, env: Any, episodes: int, key: Any, *, greedy: bool, progress: Any) -> Results:
+    def pretend(
+        actor: Actor, env: Any, episodes: int, key: Any, *, task: int | None, greedy: bool, progress: Any
+    ) -> Results:  # fmt: skip
+        assert task is None, "all of these environments have one task"
         calls.append((actor, episodes, greedy, jax.random.key_data(key).tolist(), env))
         wins = 3 if greedy else 1
         returns = np.where(np.arange(4) < wins, 1.0, -1.0)

@@ -95,11 +95,11 @@ def test_clipping_is_the_papers_choice_unless_set(method: str, setting: bool | N
 
 
 @pytest.mark.parametrize(
-    ("env", "setting", "expected"),
-    [("rooms-4,rooms-6", None, 0.01), ("rooms-6", None, 0.0), ("rooms-4,rooms-6", 0.0, 0.0), ("rooms-6", 0.1, 0.1)],
+    ("tasks", "setting", "expected"),
+    [(2, None, 0.01), (1, None, 0.0), (2, 0.0, 0.0), (1, 0.1, 0.1)],
 )
-def test_several_tasks_have_scales_of_their_own(env: str, setting: float | None, expected: float) -> None:
-    assert changed(env=env, agent=AgentConfig(intrinsic_scale_step=setting)).intrinsic_scale_step == expected
+def test_several_tasks_have_scales_of_their_own(tasks: int, setting: float | None, expected: float) -> None:
+    assert changed(agent=AgentConfig(intrinsic_scale_step=setting)).intrinsic_scale_step(tasks) == expected
 
 
 def test_spaces_around_tasks_do_not_matter() -> None:

@@ -46,14 +46,14 @@ def compounded(step: float, batches: int) -> float:
     return 1.0 - (1.0 - step) ** batches
 
 
-def reward_settings(config: Config, batches: int = 1) -> RewardSettings:
-    """How this configuration makes rewards of uncertainties, so many batches of them at once."""
+def reward_settings(config: Config, tasks: int, batches: int = 1) -> RewardSettings:
+    """How this configuration makes rewards of uncertainties in so many tasks, so many batches of them at once."""
     return RewardSettings(
         regime=config.regime,
         mixing=config.curiosity.mixing,
         prioritize=prioritizes(config),
         decay=config.curiosity.normalizer_decay**batches,
-        intrinsic_step=compounded(config.intrinsic_scale_step, batches),
+        intrinsic_step=compounded(config.intrinsic_scale_step(tasks), batches),
         extrinsic_step=compounded(config.agent.extrinsic_scale_step, batches),
         min_scale=config.agent.min_reward_scale,
     )
@@ -66,7 +66,7 @@ class Judge:
 
     def __init__(self, config: Config, algorithm: Algorithm, critic: Critic, batches: int = 1) -> None:
         self.gamma, self.per_task = config.agent.gamma, config.curiosity.normalize_per_task
-        self.settings, self.algorithm, self.critic = reward_settings(config, batches), algorithm, critic
+        self.settings, self.algorithm, self.critic = reward_settings(config, critic.tasks, batches), algorithm, critic
 
     def initial_statistics(self) -> Statistics:
         """Before the first batch."""

@@ -64,17 +64,24 @@ def run(arguments: Sequence[str]) -> None:
 def _print(report: dict[str, Any]) -> None:
     steps, episodes = report["checkpoint_steps"], count(report["episodes"], "episode")
     print(f"{printable(report['run'])} after {steps:,} steps, {episodes}, means [95% intervals]")
-    Console().print(_table(report["tasks"]))
+    Console().print(_table(_rows(report)))
+    if stages := _stages(report):
+        Console().print(stages)
     if "rules" in report:
         print(_rules(report["rules"]))
     if "gif" in report:
         print(f"film: {printable(report['gif'])}")
 
 
+def _rows(report: dict[str, Any]) -> dict[str, Any]:
+    """All tasks by name, and then all of them together if there are several."""
+    tasks = report["tasks"]
+    return {**tasks, f"all {len(tasks)} tasks": report["over_tasks"]} if "over_tasks" in report else tasks
+
+
 def _table(tasks: dict[str, Any]) -> Table:
     """A row per task and way of acting; numbers are short enough for a terminal of 80 columns."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-    table.add_column("task", overflow="fold")
+    table = _empty_table()
     scored = any("human_normalized" in result for modes in tasks.values() for result in modes.values())
     for column in ("acting", "success", "return", "length", *(["human %"] if scored else [])):
         table.add_column(column, no_wrap=True)
@@ -82,6 +89,31 @@ def _table(tasks: dict[str, Any]) -> Table:
         for mode, result in modes.items():
             table.add_row(Text(task), mode, _interval(result["success_rate"]), _interval(result["return"]),
                           _short(result["length_mean"]), *_percent(result.get("human_normalized")))  # fmt: skip
+    return table
+
+
+def _stages(report: dict[str, Any]) -> Table | None:
+    """The share of episodes that reached each stage; none where no task has stages."""
+    rows = _rows(report)
+    stages = list(dict.fromkeys(
+        stage for modes in rows.values() for result in modes.values() for stage in result.get("stages", ())
+    ))  # fmt: skip
+    if not stages:
+        return None
+    table = _empty_table("stages reached")
+    for column in ("acting", *stages):
+        table.add_column(column)
+    for task, modes in rows.items():
+        for mode, result in modes.items():
+            shares = [result.get("stages", {}).get(stage) for stage in stages]
+            table.add_row(Text(task), mode, *("" if share is None else f"{share:.3f}" for share in shares))
+    return table
+
+
+def _empty_table(title: str = "") -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, title=title or None)
+    table.title_justify, table.title_style = "left", ""
+    table.add_column("task", overflow="fold")
     return table
 
 

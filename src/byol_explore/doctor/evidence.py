@@ -87,6 +87,12 @@ class Evidence:
     damaged: tuple[str, ...] = ()  # checkpoints that could not be used
 
     @property
+    def tasks(self) -> list[str]:
+        """Names of the tasks, in the order of their numbers: as logged, or where only one is, as configured."""
+        logged = (row["tasks"] for row in self.rows if isinstance(row.get("tasks"), dict))
+        return next((list(tasks) for tasks in logged), self.config.env_ids)
+
+    @property
     def method(self) -> type[Curiosity]:
         """What the run's curiosity is."""
         return METHODS.get(self.config.method)

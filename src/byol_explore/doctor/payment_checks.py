@@ -63,7 +63,7 @@ def _advice(evidence: Evidence, silent: list[str], *, little: bool, much: bool) 
 
 def _silent_tasks(evidence: Evidence) -> list[str]:
     """Tasks that are paid next to nothing while curiosity pays in the others."""
-    names = evidence.config.env_ids
+    names = evidence.tasks
     lines = [row["paid_reward"] for row in evidence.rows if len(row.get("paid_reward") or ()) == len(names)][-RECENT:]
     if not lines:
         return []
@@ -74,9 +74,9 @@ def _silent_tasks(evidence: Evidence) -> list[str]:
 
 
 def silent_advice(config: Config, silent: list[str]) -> str:
-    """What to do for tasks whose errors are small beside those of others."""
+    """What to do for tasks whose errors are small beside those of others, of which there is one at least."""
     why = f"everything in {', '.join(silent)} is below the mean uncertainty of all tasks"
-    if config.intrinsic_scale_step == 0.0:
+    if config.intrinsic_scale_step(len(silent) + 1) == 0.0:
         return f"{why}: set agent.intrinsic_scale_step (it is 0) to 0.01, so that each task is paid on its own scale"
     if prioritizes(config):
         return f"{why}, and clipped: try --ablation no-clipping, or train such tasks apart"

@@ -10,6 +10,7 @@ import numpy as np
 from byol_explore.doctor.evidence import Probe, TargetProbe
 from byol_explore.doctor.measuring import measure_target, probe_rollout
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
+from byol_explore.envs.tasks import count_tasks, list_tasks
 from byol_explore.errors import UserError
 from byol_explore.learner import Learner
 from byol_explore.learner_state import LearnerState
@@ -53,7 +54,7 @@ class _Patient:
 
     def __init__(self, config: Config, envs: Sequence[AnyEnvironment], checkpoints: Checkpoints) -> None:
         self.config, self.envs, self.checkpoints = config, envs, checkpoints
-        self.learner = Learner(config, envs[0].spec, len(envs))
+        self.learner = Learner(config, envs[0].spec, count_tasks(envs))
         self.template: LearnerState = jax.eval_shape(self.learner.init, jax.random.key(0))
         restored = checkpoints.restore(self.template, part="learner")
         self.state: LearnerState = restored.state
@@ -63,7 +64,8 @@ class _Patient:
     def probe(self) -> Probe:
         trajectory = self._rollout()
         target = self._target() if self.state.online.curiosity.has_target else None
-        return probe_rollout(self.learner, self.state, trajectory, self.config.env_ids, self.step, target)
+        names = [task.name for task in list_tasks(self.config.env_ids, self.envs)]
+        return probe_rollout(self.learner, self.state, trajectory, names, self.step, target)
 
     def _rollout(self) -> Trajectory:
         """The first rollout in which an episode ends, or the last of those that one waits for."""

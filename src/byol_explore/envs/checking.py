@@ -1,11 +1,11 @@
 """Whether an environment of others' code keeps what its spec promises; said before anything is compiled for it."""
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 
-from byol_explore.envs.base import Environment, EnvSpec
+from byol_explore.envs.base import Environment, EnvSpec, MultiTask, Staged
 from byol_explore.errors import UserError
 from byol_explore.spaces import Kind
 from byol_explore.types import Array, TimeStep
@@ -21,12 +21,25 @@ def check_inside(name: str, env: Environment) -> None:
     after, then = jax.eval_shape(env.step, state, env.spec.action.zero())
     for function, timestep in (("reset", first), ("step", then)):
         _check_timestep(f"environment {name!r}: {function}", env.spec, timestep)
+    _check_bookkeeping(name, env, state)
     if _types(after) != _types(state):
         raise UserError(f"environment {name!r}: step makes a state of {_types(after)} of one of {_types(state)}")
     if _begins(env) != (True, False):
         raise UserError(
             f"environment {name!r}: is_first must be true in what reset answers, and false in what step does"
         )
+
+
+def _check_bookkeeping(name: str, env: Environment, state: Any) -> None:
+    """What an environment with several tasks, or with stages, says of an episode."""
+    if env.spec.tasks:
+        if not all(callable(getattr(env, function, None)) for function in ("begin", "task")):
+            raise UserError(f"environment {name!r}: its spec has several tasks, so it must have begin and task too")
+        task = jax.eval_shape(cast(MultiTask, env).task, state)
+        _check_array(f"environment {name!r}: task answers with what", task, (), np.dtype(np.int32))
+    if isinstance(env, Staged):
+        reached, count = jax.eval_shape(env.reached, state), len(env.stages)
+        _check_array(f"environment {name!r}: reached answers with what", reached, (count,), np.dtype(np.bool_))
 
 
 def _begins(env: Environment) -> tuple[bool, bool]:

@@ -5,7 +5,17 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from byol_explore.envs.base import AutoReset, Environment, EnvSpec, EpisodeState, VectorEnv, places_of
+from byol_explore.envs.base import (
+    AutoReset,
+    Environment,
+    EnvSpec,
+    EpisodeState,
+    VectorEnv,
+    places_of,
+    reached_in_all,
+    tasks_of_all,
+)
+from byol_explore.envs.tasks import join
 from byol_explore.types import Action, Array, PyTree, TimeStep
 
 
@@ -25,72 +35,91 @@ class Environments(Protocol):
         """[E, 2] rows and columns, or [E, 0] where nobody knows."""
         ...
 
+    def reached(self, state: PyTree, /) -> Array | None:
+        """[E, S] which stages episodes have reached, None where no world has any."""
+        ...
+
 
 class DrawnState(NamedTuple):
-    """A world of every task for every environment, of which one is played."""
+    """All worlds for every environment, of which one is played."""
 
-    worlds: tuple[EpisodeState, ...]  # per task, [E, ...]
-    task: Array  # [E] that is played
+    worlds: tuple[EpisodeState, ...]  # [E, ...] each
+    played: Array  # [E] the number of that one
     is_last: Array  # [E] whether its episode has ended
     key: Array  # [E] of the draws to come
 
 
 class DrawnTasks:
-    """A batch of environments, each of which draws its task uniformly at the beginning of each episode.
+    """A batch of environments, each of which draws its world uniformly at the beginning of each episode.
 
-    In one program all environments do the same, so the worlds of all tasks are stepped for every environment and one
-    answer is taken: a step of the worlds costs the sum over the tasks, where a fixed assignment costs their mean. With
-    rooms-4 and rooms-6 acting takes 15% longer, and acting and learning together as long as before. Worlds that are
-    not played stand still.
+    In one program all environments do the same, so all worlds are stepped for every environment and one answer is
+    taken: a step costs the sum over the worlds, where a fixed assignment costs their mean. With rooms-4 and rooms-6
+    acting takes 15% longer, and acting and learning together as long as before. Worlds that are not played stand still.
+    Tasks that can be one world (`Joinable`) need none of this.
     """
 
     def __init__(self, envs: list[Environment], num_envs: int) -> None:
-        self.tasks = [AutoReset(env, num_envs) for env in envs]
+        self.worlds = [AutoReset(env, num_envs) for env in envs]
         self.num_envs = num_envs
         self.spec = envs[0].spec
 
     def reset(self, key: Array) -> tuple[DrawnState, TimeStep]:
-        keys, task_keys, *world_keys = jax.random.split(key, (2 + len(self.tasks), self.num_envs))
-        starts = [world.reset(k) for world, k in zip(self.tasks, world_keys, strict=True)]
-        task = self._draw(task_keys)
-        timestep = _chosen(task, [timestep for _, timestep in starts])
-        return DrawnState(tuple(state for state, _ in starts), task, timestep.is_last, keys), timestep
+        keys, draw_keys, *world_keys = jax.random.split(key, (2 + len(self.worlds), self.num_envs))
+        starts = [world.reset(k) for world, k in zip(self.worlds, world_keys, strict=True)]
+        played = self._draw(draw_keys)
+        timestep = _chosen(played, [timestep for _, timestep in starts])
+        return DrawnState(tuple(state for state, _ in starts), played, timestep.is_last, keys), timestep
 
     def step(self, state: DrawnState, action: Action) -> tuple[DrawnState, TimeStep]:
-        keys, task_keys = jnp.moveaxis(jax.vmap(jax.random.split)(state.key), 1, 0)
-        task = jnp.where(state.is_last, self._draw(task_keys), state.task)
+        keys, draw_keys = jnp.moveaxis(jax.vmap(jax.random.split)(state.key), 1, 0)
+        played = jnp.where(state.is_last, self._draw(draw_keys), state.played)
         answers = []
-        for index, (world, old) in enumerate(zip(self.tasks, state.worlds, strict=True)):
+        for index, (world, old) in enumerate(zip(self.worlds, state.worlds, strict=True)):
             moved, timestep = world.advance(old, action)
-            moved = jax.tree.map(lambda new, kept, mine=task == index: _where(mine, new, kept), moved, old)
-            answers.append(world.reset_where(state.is_last & (task == index), (moved, timestep)))
-        timestep = _chosen(task, [timestep for _, timestep in answers])
-        return DrawnState(tuple(world for world, _ in answers), task, timestep.is_last, keys), timestep
+            moved = jax.tree.map(lambda new, kept, mine=played == index: _where(mine, new, kept), moved, old)
+            answers.append(world.reset_where(state.is_last & (played == index), (moved, timestep)))
+        timestep = _chosen(played, [timestep for _, timestep in answers])
+        return DrawnState(tuple(world for world, _ in answers), played, timestep.is_last, keys), timestep
 
     def task(self, state: DrawnState) -> Array:
         """[E] int32, of the episode that each environment is in."""
-        return state.task
+        if not any(world.spec.tasks for world in self.worlds):
+            return state.played
+        return jnp.take_along_axis(tasks_of_all(self.worlds, state.worlds), state.played[:, None], axis=1)[:, 0]
 
     def places(self, state: DrawnState) -> Array:
-        """[E, 2] rows and columns, or [E, 0] unless every task has a floor plan."""
-        return jnp.take_along_axis(places_of(self.tasks, state.worlds), state.task[:, None, None], axis=1)[:, 0]
+        """[E, 2] rows and columns, or [E, 0] unless every world has a floor plan."""
+        return _of_played(places_of(self.worlds, state.worlds), state)
+
+    def reached(self, state: DrawnState) -> Array | None:
+        """[E, S] which stages episodes have reached, None where no world has any."""
+        reached = reached_in_all(self.worlds, state.worlds)
+        return None if reached is None else _of_played(reached, state)
 
     def _draw(self, keys: Array) -> Array:
-        return jax.vmap(lambda key: jax.random.randint(key, (), 0, len(self.tasks)))(keys)
+        return jax.vmap(lambda key: jax.random.randint(key, (), 0, len(self.worlds)))(keys)
 
 
 def make_vector(envs: list[Environment], num_envs: int, tasks: str) -> Environments:
-    """A batch over one or several tasks, fixed or drawn."""
-    return DrawnTasks(envs, num_envs) if tasks == "drawn" and len(envs) > 1 else VectorEnv(envs, num_envs)
+    """A batch over one or several environments, whose tasks are fixed or drawn; in one world if they can be one."""
+    worlds, is_drawn = join(envs), tasks == "drawn"
+    if is_drawn and len(worlds) > 1:
+        return DrawnTasks(worlds, num_envs)
+    return VectorEnv(worlds, num_envs, splits_tasks=len(worlds) < len(envs) and not is_drawn)
 
 
-def _chosen(task: Array, trees: list[PyTree]) -> PyTree:
-    """[E, ...] of the tree that each environment's task names."""
+def _of_played(everywhere: Array, state: DrawnState) -> Array:
+    """[E, ...] of [E, worlds, ...]."""
+    return jnp.take_along_axis(everywhere, state.played[:, None, None], axis=1)[:, 0]
+
+
+def _chosen(played: Array, trees: list[PyTree]) -> PyTree:
+    """[E, ...] of the tree of the world that each environment plays."""
 
     def choose(*xs: Array) -> Array:
         result = xs[0]
         for index, x in enumerate(xs[1:], start=1):
-            result = _where(task == index, x, result)
+            result = _where(played == index, x, result)
         return result
 
     return jax.tree.map(choose, *trees)

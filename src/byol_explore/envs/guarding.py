@@ -22,7 +22,7 @@ import numpy as np
 
 from byol_explore.envs.answers import Answers, Doubting
 from byol_explore.envs.base import EnvSpec
-from byol_explore.envs.host import HostBatch, HostEnvironment, Partial
+from byol_explore.envs.host import HostBatch, HostEnvironment, Partial, reached_in
 from byol_explore.errors import EnvironmentFailure, UserError, one_line
 from byol_explore.types import Action, TimeStep
 
@@ -183,6 +183,9 @@ class GuardedBatch:
 
     def places(self) -> np.ndarray:
         return self._batch.places()
+
+    def reached(self) -> np.ndarray | None:
+        return reached_in(self._batch)
 
     def render(self) -> np.ndarray:
         return self._guard.ask(Request(self._env, "drawing it", self._guard.limit), self._batch.render)

@@ -48,6 +48,20 @@ class HostEnvironment(Protocol):
 AnyEnvironment = Environment | HostEnvironment
 
 
+@runtime_checkable
+class StagedBatch(Protocol):
+    """A batch of an environment whose episodes have stages; the names of these are its `stages`, as inside jit."""
+
+    def reached(self) -> np.ndarray | None:
+        """[E, stages] bool, which of them each episode has reached; None where there are none after all."""
+        ...
+
+
+def reached_in(batch: "HostBatch | Partial") -> np.ndarray | None:
+    """[E, stages] bool, of a batch that knows."""
+    return batch.reached() if isinstance(batch, StagedBatch) else None
+
+
 class Boundaries:
     """Makes time steps of what Gymnasium's vector environments answer in their NEXT_STEP mode."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from byol_explore.envs.host import HostBatch, HostEnvironment, Partial
+from byol_explore.envs.host import HostBatch, HostEnvironment, Partial, reached_in
 from byol_explore.types import Action, TimeStep
 
 _APART = 1_000_003  # between the seeds of two tasks
@@ -32,6 +32,10 @@ class TaskBatch:
 
     def places(self) -> np.ndarray:
         return self._interleave(*_of_one_kind([batch.places() for batch in self._batches]))
+
+    def reached(self) -> np.ndarray | None:
+        reached = _filled_up([reached_in(batch) for batch in self._batches], self.num_envs // self._count)
+        return None if reached is None else self._interleave(*reached)
 
     def render(self) -> np.ndarray:
         return self._batches[0].render()
@@ -101,6 +105,10 @@ class DrawnBatch:
         everywhere = np.stack(_of_one_kind([batch.places() for batch in self._batches]))
         return everywhere[self.task, np.arange(self.num_envs)]
 
+    def reached(self) -> np.ndarray | None:
+        reached = _filled_up([reached_in(batch) for batch in self._batches], self.num_envs)
+        return None if reached is None else np.stack(reached)[self.task, np.arange(self.num_envs)]
+
     def render(self) -> np.ndarray:
         return self._batches[self.task[0]].render()
 
@@ -133,6 +141,10 @@ class Singles:
 
     def places(self) -> np.ndarray:
         return np.concatenate([batch.places() for batch in self._batches])
+
+    def reached(self) -> np.ndarray | None:
+        reached = [each for batch in self._batches if (each := reached_in(batch)) is not None]
+        return np.concatenate(reached) if reached else None
 
     def render(self) -> np.ndarray:
         return self._batches[0].render()
@@ -188,6 +200,15 @@ def _write(kept: TimeStep, where: np.ndarray | slice, new: TimeStep, of: np.ndar
         one[where] = np.asarray(other)[where if of is None else of]
 
     jax.tree.map(write, kept, new)
+
+
+def _filled_up(reached: list[np.ndarray | None], num_envs: int) -> list[np.ndarray] | None:
+    """With as many stages as the task has that has most; None if none has any."""
+    most = max((each.shape[-1] for each in reached if each is not None), default=0)
+    if most == 0:
+        return None
+    parts = [np.zeros((num_envs, 0), bool) if each is None else each for each in reached]
+    return [np.pad(part, ((0, 0), (0, most - part.shape[-1]))) for part in parts]
 
 
 def _of_one_kind(places: list[np.ndarray]) -> list[np.ndarray]:

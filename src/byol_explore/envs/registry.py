@@ -22,6 +22,7 @@ from byol_explore.envs.families import (
 )
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.settings import fill, known_to, nested, read_words, to_words
+from byol_explore.envs.tasks import list_tasks
 from byol_explore.envs.worlds.hard_eight.settings import ALL, TASKS, HardEightSettings
 from byol_explore.envs.worlds.probes import PROBES
 from byol_explore.errors import UserError
@@ -100,7 +101,16 @@ def make_envs(
                 f"{first.name!r} and {env.spec.name!r} cannot be learned by one agent: "
                 "their observations or actions differ"
             )
+    _check_tasks(names, envs)
     return envs
+
+
+def _check_tasks(names: Sequence[str], envs: Sequence[Any]) -> None:
+    """A UserError for a task that two environments have."""
+    tasks = [task.name for task in list_tasks(names, envs)]
+    if len(set(tasks)) < len(tasks):
+        twice = next(name for name in tasks if tasks.count(name) > 1)
+        raise UserError(f"env {','.join(names)!r} names the task {twice!r} twice: every task is given once")
 
 
 def _checked(name: str, env: Any) -> Environment | HostEnvironment:
@@ -113,6 +123,8 @@ def _checked(name: str, env: Any) -> Environment | HostEnvironment:
         )
     if not hasattr(env, "batch"):
         check_inside(name, env)
+    elif env.spec.tasks:
+        raise UserError(f"environment {name!r} has several tasks: only one inside jit may have them")
     return env
 
 

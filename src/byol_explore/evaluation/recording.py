@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from byol_explore.agent import Player
-from byol_explore.envs.base import AutoReset, Environment
+from byol_explore.envs.base import AutoReset, Environment, KeptTasks
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.networks.assembly import Actor
 from byol_explore.types import Action, Array, Memory, Policy, TimeStep, Trajectory
@@ -26,11 +26,14 @@ class Moment(NamedTuple):
     policy: Policy
 
 
-def walk(actor: Actor, env: AnyEnvironment, key: Array) -> Iterator[Moment]:
-    """Sampled actions, episode after episode, for as long as somebody looks; close it afterwards."""
+def walk(actor: Actor, env: AnyEnvironment, key: Array, task: int | None = None) -> Iterator[Moment]:
+    """Sampled actions, episode after episode, for as long as somebody looks; close it afterwards.
+
+    In a world with several tasks all episodes are of the one with that number, if there is one.
+    """
     seed_key, key = jax.random.split(key)
     inside = not isinstance(env, HostEnvironment)
-    batch = Inside(env, seed_key) if inside else env.batch(1, int(jax.random.bits(seed_key) >> 2))
+    batch = Inside(env, seed_key, task) if inside else env.batch(1, int(jax.random.bits(seed_key) >> 2))
     try:
         player = Player(batch, env.spec, key)
         player.begin(actor)
@@ -48,9 +51,9 @@ class Inside:
 
     num_envs = 1
 
-    def __init__(self, env: Environment, key: Array) -> None:
+    def __init__(self, env: Environment, key: Array, task: int | None = None) -> None:
         self._env, self._key = env, key
-        batch = AutoReset(env, 1)
+        batch = AutoReset(env, 1) if task is None else KeptTasks(env, [task])
         self._reset, self._step = jax.jit(batch.reset), jax.jit(batch.step)
 
     def reset(self) -> TimeStep:
@@ -75,10 +78,12 @@ class Inside:
     def close(self) -> None: ...
 
 
-def film(actor: Actor, env: AnyEnvironment, key: Array, episodes: int) -> list[np.ndarray]:
+def film(
+    actor: Actor, env: AnyEnvironment, key: Array, episodes: int, task: int | None = None
+) -> list[np.ndarray]:  # fmt: skip
     """Pictures of whole episodes, one after the other; not endlessly many of them."""
     frames, ended = [], 0
-    with closing(walk(actor, env, key)) as moments:  # pyright: ignore[reportArgumentType]
+    with closing(walk(actor, env, key, task)) as moments:  # pyright: ignore[reportArgumentType]
         for moment in moments:
             frames.append(moment.frame)
             ended += bool(moment.timestep.is_last[0])
@@ -87,9 +92,14 @@ def film(actor: Actor, env: AnyEnvironment, key: Array, episodes: int) -> list[n
     return frames
 
 
-def record(actor: Actor, env: AnyEnvironment, key: Array, steps: int, task: int = 0) -> tuple[list[np.ndarray], Any]:
-    """So many steps: their pictures [T] and their trajectory [T, 1, ...]."""
-    with closing(walk(actor, env, key)) as walking:  # pyright: ignore[reportArgumentType]
+def record(
+    actor: Actor, env: AnyEnvironment, key: Array, steps: int, task: int = 0, number: int | None = None
+) -> tuple[list[np.ndarray], Any]:
+    """So many steps of a task of the agent's: their pictures [T] and their trajectory [T, 1, ...].
+
+    `number` is that of the task in a world with several.
+    """
+    with closing(walk(actor, env, key, number)) as walking:  # pyright: ignore[reportArgumentType]
         moments = [moment for moment, _ in zip(walking, range(steps + 1), strict=False)]
     frames, timesteps, memories, actions, policies = zip(*moments, strict=True)
     seen: TimeStep = _stacked(timesteps)

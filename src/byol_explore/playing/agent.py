@@ -1,5 +1,6 @@
 """A trained agent to play with: `agent = load_agent(run_dir)`, `agent.act(observation)`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import numpy as np
 
 from byol_explore.agent import act
 from byol_explore.envs.base import EnvSpec
+from byol_explore.envs.host import AnyEnvironment
 from byol_explore.envs.registry import make_envs
+from byol_explore.envs.tasks import count_tasks
 from byol_explore.errors import UserError, unknown
 from byol_explore.learner import Learner
 from byol_explore.networks.assembly import Actor
@@ -81,11 +84,13 @@ def load_agent(run_dir: Path | str, *, checkpoint: str | int = "last", seed: int
     directory = Path(run_dir)
     config = load_config(directory)
     envs = make_envs(config.env_ids, config.env_settings)
-    restored = restore_actor(config, envs[0].spec, len(envs), Checkpoints(directory / "checkpoints"), str(checkpoint))
+    restored = restore_actor(config, envs, Checkpoints(directory / "checkpoints"), str(checkpoint))
     return Agent(restored.state, envs[0].spec, envs[0], seed=seed)
 
 
-def restore_actor(config: Config, spec: EnvSpec, tasks: int, checkpoints: Checkpoints, which: str) -> Restored:
+def restore_actor(
+    config: Config, envs: Sequence[AnyEnvironment], checkpoints: Checkpoints, which: str
+) -> Restored:  # fmt: skip
     """The target policy of a checkpoint; on how many devices it was trained does not matter."""
     known = checkpoints.steps()
     if which == "last":
@@ -96,5 +101,5 @@ def restore_actor(config: Config, spec: EnvSpec, tasks: int, checkpoints: Checkp
         step = int(which)
     else:
         raise unknown("checkpoint", which, ["last", "best", *map(str, known)])
-    learner = jax.eval_shape(Learner(config, spec, tasks).init, jax.random.key(0))
+    learner = jax.eval_shape(Learner(config, envs[0].spec, count_tasks(envs)).init, jax.random.key(0))
     return checkpoints.restore(learner.acting, step=step, part="learner.acting")

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from PIL import Image, ImageDraw
 
+from byol_explore.envs.tasks import list_tasks
 from byol_explore.errors import UserError
 from byol_explore.evaluation.recording import record
 from byol_explore.evaluation.rules import evaluation_envs
@@ -55,11 +56,11 @@ def film_run(run_dir: Path | str, *, say: Callable[[str], None] = lambda text: N
              Film("after", f"after {after.meta['step']:,} steps", after.state)]  # fmt: skip
     judge = jax.jit(runtime.learner.intrinsic_reward)
     paths = []
-    for task, (name, env) in enumerate(zip(config.env_ids, envs, strict=True)):
+    for index, task in enumerate(list_tasks(config.env_ids, envs)):
         for film in films:
-            key = jax.random.fold_in(jax.random.key(config.seed), task)
-            frames, trajectory = record(film.state.acting, env, key, STEPS, task)
-            paths.append(film_path(directory, name, film.name))
+            key = jax.random.fold_in(jax.random.key(config.seed), index)
+            frames, trajectory = record(film.state.acting, task.env, key, STEPS, index, task.number)
+            paths.append(film_path(directory, task.name, film.name))
             save_film(paths[-1], one_episode(film, frames, trajectory, judge), MILLISECONDS)
             say(f"wrote {paths[-1]}")
     return paths

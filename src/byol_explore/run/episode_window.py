@@ -30,16 +30,17 @@ class Episode(NamedTuple):
     success: int  # 1, 0 or UNSAID
     episode_return: float
     length: int
+    reached: int = 0  # stages: the sum of 2^i over those that it has reached
 
 
 class TaskWindow:
     """The last episodes of one task, by the time they began."""
 
-    def __init__(self, size: int, max_steps: int) -> None:
+    def __init__(self, size: int, max_steps: int, stages: tuple[str, ...] = ()) -> None:
         self.counted: deque[Episode] = deque(maxlen=size)
         self.waiting: list[Episode] = []  # until it is fair to count them
         self.running: dict[int, int] = {}  # when the episode began that each environment is in
-        self.max_steps = max_steps
+        self.max_steps, self.stages = max_steps, stages
 
     def end(self, episode: Episode) -> None:
         """An episode has ended."""
@@ -60,33 +61,40 @@ class TaskWindow:
         self.counted.extend(sorted(episode for episode in self.waiting if episode.began < end))
         self.waiting = [episode for episode in self.waiting if episode.began >= end]
 
-    def figures(self) -> dict[str, float | None] | None:
-        """Means over the window, None before the first episode is counted."""
+    def figures(self) -> dict[str, Any] | None:
+        """Means over the window, and the share of its episodes that reached each stage; None while it is empty."""
         if not self.counted:
             return None
-        _, _, success, value, length = np.asarray(self.counted).T
-        return dict(zip(FIGURES, (rate(success), float(np.mean(value)), float(np.mean(length))), strict=True))
+        _, _, success, value, length, reached = np.asarray(self.counted).T
+        means = rate(success), float(np.mean(value)), float(np.mean(length))
+        figures: dict[str, Any] = dict(zip(FIGURES, means, strict=True))
+        if self.stages:
+            shares = np.mean(reached.astype(np.int64)[:, None] >> np.arange(len(self.stages)) & 1, axis=0)
+            figures["stages"] = dict(zip(self.stages, shares.tolist(), strict=True))
+        return figures
 
 
 class EpisodeWindow(Tracker):
-    """The last episodes of each task: success, return and length, and the best return of any that ended."""
+    """The last episodes of each task: success, return, length and stages, and the best return of any that ended."""
 
     name = "episodes"
 
     def __init__(
-        self, tasks: list[str], size: int, rules: Sequence[SuccessRule], max_steps: Sequence[int], num_envs: int
-    ) -> None:
+        self, tasks: list[str], size: int, rules: Sequence[SuccessRule], max_steps: Sequence[int], num_envs: int,
+        stages: Sequence[tuple[str, ...]] | None = None,
+    ) -> None:  # fmt: skip
         self.tasks, self.rules = tasks, rules
         self.episodes = 0  # that have ended
         self.best_return: float | None = None
         self._clocks = np.zeros(num_envs, np.int64)  # steps of each environment
         self._starting = dict.fromkeys(range(num_envs), 0)  # when: episodes whose task is not known before their step
-        self._windows = [TaskWindow(size, longest) for longest in max_steps]
+        stages = [()] * len(tasks) if stages is None else stages
+        self._windows = [TaskWindow(size, *facts) for facts in zip(max_steps, stages, strict=True)]
 
     def add(self, steps: Steps, at: int) -> None:
         """The steps of some environments, which may be further than others."""
         ended, returns, lengths, told = steps.episodes
-        successes = np.empty_like(told)
+        reached, successes = _as_numbers(steps), np.empty_like(told)
         for task, rule in enumerate(self.rules):
             successes = np.where(steps.task == task, rule.judge(returns, told), successes)
         for place, env in enumerate(steps.envs.tolist()):
@@ -95,7 +103,8 @@ class EpisodeWindow(Tracker):
             env, task = int(steps.envs[place]), int(steps.task[step, place])
             value, length = float(returns[step, place]), int(lengths[step, place])
             began = int(self._clocks[env]) + step + 1 - length
-            self._windows[task].end(Episode(began, env, int(successes[step, place]), value, length))
+            outcome = int(successes[step, place]), value, length, int(reached[step, place])
+            self._windows[task].end(Episode(began, env, *outcome))
             self._starting[env] = began + length + 1  # one step later the next begins
             if step + 1 < len(ended):
                 self._begin(env, int(steps.task[step + 1, place]))
@@ -148,11 +157,13 @@ class EpisodeWindow(Tracker):
         per_task = self._figures()
         result: dict[str, Any] = {name: _over_tasks(per_task, name) for name in FIGURES}
         result |= {"best_return": self.best_return, "episodes": self.episodes}
+        if any(window.stages for window in self._windows):
+            result["stages"] = _stages_over_tasks(per_task)
         if len(self.tasks) > 1:
             result["tasks"] = dict(zip(self.tasks, per_task, strict=True))
         return result
 
-    def _figures(self) -> list[dict[str, float | None] | None]:
+    def _figures(self) -> list[dict[str, Any] | None]:
         return [window.figures() for window in self._windows]
 
     def to_meta(self) -> dict[str, Any]:
@@ -182,7 +193,25 @@ class EpisodeWindow(Tracker):
             window.running = dict(saved["running"])
 
 
-def _over_tasks(per_task: list[dict[str, float | None] | None], name: str) -> float | None:
+def _as_numbers(steps: Steps) -> np.ndarray:
+    """[T, E] the stages of each step's episode so far, as an `Episode` has them; 0 where there are none."""
+    if steps.reached is None:
+        return np.zeros(steps.task.shape, np.int64)
+    return steps.reached.astype(np.int64) @ (1 << np.arange(steps.reached.shape[-1]))
+
+
+def _stages_over_tasks(per_task: list[dict[str, Any] | None]) -> dict[str, float] | None:
+    """The mean share of each stage over the tasks that have it; None until every task has an episode."""
+    shares: dict[str, list[float]] = {}
+    for figures in per_task:
+        if figures is None:
+            return None
+        for stage, share in figures.get("stages", {}).items():
+            shares.setdefault(stage, []).append(share)
+    return {stage: float(np.mean(values)) for stage, values in shares.items()}
+
+
+def _over_tasks(per_task: list[dict[str, Any] | None], name: str) -> float | None:
     known = [figures[name] for figures in per_task if figures is not None]
     values = [value for value in known if value is not None]
     return float(np.mean(values)) if values and len(known) == len(per_task) else None

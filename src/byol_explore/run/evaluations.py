@@ -8,6 +8,7 @@ import numpy as np
 
 from byol_explore.envs.guarding import guarded
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
+from byol_explore.envs.tasks import Task, list_tasks
 from byol_explore.evaluation.play import Interrupted, Results, play
 from byol_explore.evaluation.scores import human_normalized
 from byol_explore.networks.assembly import Actor
@@ -22,7 +23,7 @@ class Evaluations(Tracker):
     name = "evaluations"
 
     def __init__(self, config: Config, envs: Sequence[AnyEnvironment]) -> None:
-        self.envs = dict(zip(config.env_ids, envs, strict=True))  # by task
+        self.tasks = list_tasks(config.env_ids, envs)
         self.episodes, self._seed = config.log.evaluate_episodes, config.seed
         self._every, self._step_timeout = config.log.evaluate_every, config.runtime.step_timeout
         self.last: dict[str, float] = {}  # mean return by task
@@ -48,21 +49,21 @@ class Evaluations(Tracker):
         """Mean return by task."""
         actor = jax.device_put(actor, jax.devices()[0])
         scores = {}
-        for index, (task, env) in enumerate(self.envs.items()):
+        for index, task in enumerate(self.tasks):
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self._seed + 1), index), steps % 2**31)
-            results = self._play_one(actor, env, key, should_stop)
-            scores[task] = float(np.mean(results.episode_return))
+            results = self._play_one(actor, task, key, should_stop)
+            scores[task.name] = float(np.mean(results.episode_return))
         return scores
 
-    def _play_one(self, actor: Actor, env: AnyEnvironment, key: Array, should_stop: Callable[[], bool]) -> Results:
+    def _play_one(self, actor: Actor, task: Task, key: Array, should_stop: Callable[[], bool]) -> Results:
         """One task; an environment outside jit is under guard."""
 
         def playing(env: AnyEnvironment) -> Results:
-            return play(actor, env, self.episodes, key, should_stop=should_stop)
+            return play(actor, env, self.episodes, key, task=task.number, should_stop=should_stop)
 
-        if not isinstance(env, HostEnvironment):
-            return playing(env)
-        return guarded([env], self._step_timeout, lambda envs: playing(envs[0]))
+        if not isinstance(task.env, HostEnvironment):
+            return playing(task.env)
+        return guarded([task.env], self._step_timeout, lambda envs: playing(envs[0]))
 
     def summary(self) -> dict[str, Any]:
         """For a line of metrics: means over tasks, and each task where there are several."""
@@ -73,13 +74,13 @@ class Evaluations(Tracker):
             "evaluation_best": float(np.mean([*self.best.values()])),
         }
         percents = [
-            human_normalized(self.best[task], env.spec.scores)
-            for task, env in self.envs.items()
-            if env.spec.scores is not None
+            human_normalized(self.best[task.name], task.spec.scores)
+            for task in self.tasks
+            if task.spec.scores is not None
         ]
         if percents:
             result["human_normalized_best"] = float(np.mean(percents))
-        if len(self.envs) > 1:
+        if len(self.tasks) > 1:
             result["evaluation"] = {name: {"return": self.last[name], "best": self.best[name]} for name in self.last}
         return result
 

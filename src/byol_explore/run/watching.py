@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from byol_explore.envs.host import AnyEnvironment
+from byol_explore.envs.tasks import list_tasks
 from byol_explore.evaluation.rules import evaluation_envs
 from byol_explore.evaluation.success import success_rules
 from byol_explore.report.pyramid import draw_pyramid
@@ -19,14 +20,18 @@ from byol_explore.settings.config import Config
 
 def make_window(config: Config, envs: Sequence[AnyEnvironment]) -> EpisodeWindow:
     """What is known of episodes before the first one."""
-    specs = [env.spec for env in envs]
-    rules, limits = success_rules(specs, config.success_above), [spec.max_steps for spec in specs]
-    return EpisodeWindow(config.env_ids, config.log.window, rules, limits, config.runtime.num_envs)
+    tasks = list_tasks(config.env_ids, envs)
+    rules = success_rules([task.spec for task in tasks], config.success_above)
+    names, limits = [task.name for task in tasks], [task.spec.max_steps for task in tasks]
+    stages = [task.stages for task in tasks]
+    return EpisodeWindow(names, config.log.window, rules, limits, config.runtime.num_envs, stages)
 
 
 def make_trackers(config: Config, envs: Sequence[AnyEnvironment], window: EpisodeWindow) -> list[Tracker]:
     """All that watch every run."""
-    trackers: list[Tracker] = [window, Payments(config), CuriosityMaps(config.env_ids, envs)]
+    tasks = list_tasks(config.env_ids, envs)
+    maps = CuriosityMaps([task.name for task in tasks], [task.env for task in tasks])
+    trackers: list[Tracker] = [window, Payments(config), maps]
     if len(envs) == 1:
         trackers.append(Coverage(envs[0].spec))
     if config.env == "atari:montezuma_revenge":

@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from byol_explore.agent import Situation, turn
 from byol_explore.envs.base import Environment
 from byol_explore.envs.drawn import make_vector
+from byol_explore.envs.tasks import count_tasks
 from byol_explore.learner import Learner
 from byol_explore.learner_state import LearnerState, UpdateOutput
 from byol_explore.networks.assembly import Actor
@@ -47,6 +48,7 @@ class Told(NamedTuple):
 
     episodes: Episodes  # [T-1, E]
     places: AnyArray  # [T-1, E, P] where the step led
+    reached: AnyArray | None  # [T-1, E, S] stages of the episode so far; None where there are none
 
 
 class Round(NamedTuple):
@@ -76,7 +78,7 @@ class Anakin:
         self.devices = len(devices)
         self._kinds = envs
         self.envs = make_vector(envs, config.runtime.num_envs // self.devices, config.tasks)
-        self.learner = Learner(config, self.envs.spec, len(envs), in_turn=True)
+        self.learner = Learner(config, self.envs.spec, count_tasks(envs), in_turn=True)
         whole, shared = (NamedSharding(self.mesh, share(axis)) for axis in (WHOLE, 0))
         self._placement = AnakinState(whole, shared)  # pyright: ignore[reportArgumentType]
         self._rounds = jax.jit(self._act_and_learn, donate_argnums=0, out_shardings=(self._placement, whole))
@@ -117,8 +119,8 @@ class Anakin:
         envs = np.arange(self.config.runtime.num_envs)
         steps = []
         for index in range(self.config.runtime.rollouts_per_dispatch):
-            episodes, places = jax.tree.map(lambda x, i=index: x[i], told)
-            steps.append(Steps(envs, task[index], episodes, places, rewards[index]))
+            episodes, places, reached = jax.tree.map(lambda x, i=index: x[i], told)
+            steps.append(Steps(envs, task[index], episodes, places, rewards[index], reached))
         return state, DispatchOutput(metrics, finite, steps)
 
     def _act_and_learn(self, state: AnakinState) -> tuple[AnakinState, Round]:
@@ -149,7 +151,7 @@ class Anakin:
             seen = state.timestep.observation, state.timestep.is_first, self.envs.task(state.envs)
             transition = (seen, action, timestep.reward, timestep.discount, policy)
             episodes = Episodes(timestep.is_last, episode_return, length, timestep.success)
-            told = Told(episodes, self.envs.places(envs))
+            told = Told(episodes, self.envs.places(envs), self.envs.reached(envs))
             return ActorState(envs, timestep, memory, episode_return, length, key[None]), (transition, told)
 
         state, (transitions, told) = jax.lax.scan(step, state, length=self.config.runtime.sequence_length - 1)

@@ -34,6 +34,7 @@ class Steps(NamedTuple):
     episodes: Episodes  # [T-1, E]
     places: np.ndarray  # [T-1, E, P] where the steps led, P = 0 where nobody knows
     intrinsic_reward: np.ndarray  # [T-1, E] what curiosity paid for it, normalised
+    reached: np.ndarray | None = None  # [T-1, E, S] stages of the episode so far; None where there are none
 
 
 class DispatchOutput(NamedTuple):

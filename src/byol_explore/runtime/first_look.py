@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from byol_explore.envs.base import Environment, VectorEnv
+from byol_explore.envs.base import Environment
+from byol_explore.envs.drawn import Environments, make_vector
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.host_tasks import make_batch
 from byol_explore.spaces import ActionSpec
@@ -25,11 +26,11 @@ INSIDE, OUTSIDE = 128, 32  # environments, at least one for each task; those out
 
 def look_inside(envs: list[Environment], seed: int) -> PyTree:
     """Observations [n, ...] of environments inside jit."""
-    return _play(VectorEnv(envs, _shared(INSIDE, len(envs))), jax.random.key(seed))
+    return _play(make_vector(envs, _shared(INSIDE, len(envs)), "fixed"), jax.random.key(seed))
 
 
 @partial(jax.jit, static_argnums=0)
-def _play(envs: VectorEnv, key: Array) -> PyTree:
+def _play(envs: Environments, key: Array) -> PyTree:
     reset_key, key = jax.random.split(key)
 
     def step(carry: tuple[PyTree, Array, PyTree], _: None) -> tuple[tuple[PyTree, Array, PyTree], None]:

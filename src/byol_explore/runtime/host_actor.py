@@ -8,7 +8,7 @@ import numpy as np
 
 from byol_explore.agent import Player
 from byol_explore.envs.base import EnvSpec
-from byol_explore.envs.host import HostEnvironment
+from byol_explore.envs.host import HostEnvironment, reached_in
 from byol_explore.envs.host_tasks import make_batch, tasks_of
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.base import Episodes, stack
@@ -26,6 +26,7 @@ class Rollout(NamedTuple):
     env_seconds: float  # spent on stepping environments
     act_seconds: float  # on choosing actions
     remarks: tuple[str, ...] = ()  # about what the environments answered
+    reached: np.ndarray | None = None  # [T-1, E, S] stages of the episodes so far; None where there are none
 
 
 class HostActor:
@@ -50,23 +51,24 @@ class HostActor:
             player.begin(actor)
             self._has_begun = True
         start = jax.device_get(player.memory)._replace(reward=player.timestep.reward.copy())
-        steps, player.env_seconds, player.act_seconds = self.length - 1, 0.0, 0.0
+        count, player.env_seconds, player.act_seconds = self.length - 1, 0.0, 0.0
         observations = jax.tree.map(
             lambda x: np.empty((self.length, self.num_envs, *x.shape), x.dtype), self.spec.observation
         )
         records: list[tuple[PyTree, ...]] = []
-        for t in range(steps):
+        for t in range(count):
             first, task = self._observe(observations, t)
             policy, action = player.turn(actor)
-            records.append((first, task, action, policy, *self._answer(player.timestep), self._batch.places().copy()))
-        last, last_task = self._observe(observations, steps)
-        firsts, tasks, actions, policies, rewards, discounts, episodes, places = zip(*records, strict=True)
+            records.append((first, task, action, policy, *self._answer(player.timestep), *self._whereabouts()))
+        last, last_task = self._observe(observations, count)
+        firsts, tasks, actions, policies, rewards, discounts, episodes, places, reached = zip(*records, strict=True)
         trajectory = Trajectory(
             observations, np.stack([*firsts, last]), stack(actions), np.stack(rewards), np.stack(discounts),
             stack(jax.device_get(policies)), np.stack([*tasks, last_task]), memory=start,
         )  # fmt: skip
         seconds = player.env_seconds, player.act_seconds
-        return Rollout(self.numbers, trajectory, stack(episodes), np.stack(places), pulled_at, *seconds)
+        steps = self.numbers, trajectory, stack(episodes), np.stack(places)
+        return Rollout(*steps, pulled_at, *seconds, reached=stack(reached))
 
     def close(self) -> None:
         self._batch.close()
@@ -80,6 +82,11 @@ class HostActor:
 
         jax.tree.map(keep, observations, timestep.observation)
         return timestep.is_first.copy(), tasks_of(self._batch).copy()
+
+    def _whereabouts(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Where the agents are, and which stages they have reached; the actor's own too."""
+        reached = reached_in(self._batch)
+        return self._batch.places().copy(), None if reached is None else np.array(reached)
 
     def _answer(self, timestep: TimeStep) -> tuple[np.ndarray, np.ndarray, Episodes]:
         """Reward, discount, and the episodes that ended; all the actor's own."""

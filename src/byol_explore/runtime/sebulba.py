@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from byol_explore.envs.guarding import guarded
 from byol_explore.envs.host import HostEnvironment
+from byol_explore.envs.tasks import count_tasks
 from byol_explore.errors import EnvironmentFailure
 from byol_explore.learner import Learner
 from byol_explore.learner_state import Batch, LearnerState, UpdateOutput
@@ -43,7 +44,9 @@ class Sebulba:
         self.mesh = Mesh(np.asarray(learners), (AXIS,))
         self.source: Source = LocalActors(config, envs, actors or learners[:1]) if source is None else source
         of_actor = config.runtime.num_envs // config.runtime.actors
-        self.learner = Learner(config, envs[0].spec, len(envs), envs=of_actor, in_turn=config.runtime.deterministic)
+        self.learner = Learner(
+            config, envs[0].spec, count_tasks(envs), envs=of_actor, in_turn=config.runtime.deterministic
+        )
         self._whole = NamedSharding(self.mesh, share(WHOLE))
         self.batch_sharding = jax.tree.map(lambda axis: NamedSharding(self.mesh, share(axis)), SHARED_OUT)
         self._init = jax.jit(self.learner.init)
@@ -83,8 +86,8 @@ class Sebulba:
         (metrics, finite), rewards = stack(jax.device_get(updates)), jax.device_get(rewards)
         load = self._load(rollouts, time.perf_counter() - began, wait, self.source.waited - waited)
         steps = [
-            Steps(rollout.envs, rollout.trajectory, rollout.episodes, rollout.places, np.concatenate(reward, axis=1))
-            for rollout, reward in zip(rollouts, rewards, strict=True)
+            Steps(each.envs, each.trajectory, each.episodes, each.places, np.concatenate(reward, axis=1), each.reached)
+            for each, reward in zip(rollouts, rewards, strict=True)
         ]
         remarks = tuple(remark for rollout in rollouts for remark in rollout.remarks)
         return SebulbaState(learner, rounds), DispatchOutput(metrics | load, finite, steps, remarks)

@@ -89,11 +89,10 @@ class Config:
         """`steps`, rounded up to whole dispatches."""
         return -(-self.steps // self.steps_per_dispatch) * self.steps_per_dispatch
 
-    @property
-    def intrinsic_scale_step(self) -> float:
+    def intrinsic_scale_step(self, tasks: int) -> float:
         """Step size of the intrinsic reward's scale: as set, or as the paper has it for one or several tasks."""
         setting = self.agent.intrinsic_scale_step
-        return (0.01 if len(self.env_ids) > 1 else 0.0) if setting is None else setting
+        return (0.01 if tasks > 1 else 0.0) if setting is None else setting
 
     def validate(self) -> "Config":
         """Itself, or a UserError that names the first wrong value and what is accepted."""

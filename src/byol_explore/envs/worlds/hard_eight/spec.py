@@ -1,5 +1,6 @@
 """Hard-Eight as an environment: observations, actions, the course of an episode."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -46,31 +47,50 @@ class _Course(NamedTuple):
 
 
 class HardEight:
-    """One task, or another one in each episode."""
+    """One task, or several in one world: each episode is of one of them."""
 
     stages = tasks.STAGES
 
-    def __init__(self, task: str, settings: HardEightSettings | None = None) -> None:
-        if task not in NAMES:
-            raise unknown("task of hard-eight", task, list(NAMES))
+    def __init__(self, task: str | tuple[str, ...], settings: HardEightSettings | None = None) -> None:
+        names = task if isinstance(task, tuple) else TASKS if task == ALL else (task,)
+        for name in names:
+            if name not in TASKS:
+                raise unknown("task of hard-eight", name, list(NAMES))
         self.settings = HardEightSettings() if settings is None else settings
-        self._tasks = TASKS if task == ALL else (task,)
-        self._numbers = np.array([TASKS.index(name) for name in self._tasks], np.int32)
+        self._names, self._numbers = names, np.array([TASKS.index(name) for name in names], np.int32)
         self._limits = np.array([-(-tasks.ticks_of(name) // self.settings.action_repeat) for name in TASKS], np.int32)
-        longest = int(max(self._limits[self._numbers]))
-        action = controls.SPECS[self.settings.actions]
-        self.spec = EnvSpec(PREFIX + task, _observation(self.settings), action, longest, success_above=9.0)
+        specs = tuple(self._spec(PREFIX + name, int(self._limits[TASKS.index(name)])) for name in names)
+        longest = max(spec.max_steps for spec in specs)
+        whole = PREFIX + ALL if names == TASKS else ",".join(spec.name for spec in specs)
+        self.spec = self._spec(whole, longest)._replace(tasks=specs if len(specs) > 1 else ())
         self._picture = jax.jit(picture)
+
+    def _spec(self, name: str, max_steps: int) -> EnvSpec:
+        action = controls.SPECS[self.settings.actions]
+        return EnvSpec(name, _observation(self.settings), action, max_steps, success_above=9.0)
+
+    def join(self, others: Sequence["HardEight"]) -> "HardEight":
+        """One world with the tasks of all of them."""
+        return HardEight(tuple(name for env in (self, *others) for name in env._names), self.settings)
 
     def reset(self, key: Array) -> tuple[Episode, TimeStep]:
         task_key, level_key = jax.random.split(key)
-        if len(self._tasks) == 1:
-            level = draw(int(self._numbers[0]), level_key)
-        else:
-            level = draw(jax.random.choice(task_key, jnp.asarray(self._numbers)), level_key)
+        if len(self._names) == 1:
+            return self._begun(draw(int(self._numbers[0]), level_key))
+        return self.begin(level_key, jax.random.randint(task_key, (), 0, len(self._names)))
+
+    def begin(self, key: Array, task: Array) -> tuple[Episode, TimeStep]:
+        """An episode of the task of that number among its own."""
+        return self._begun(draw(jnp.asarray(self._numbers)[task], key))
+
+    def _begun(self, level: Level) -> tuple[Episode, TimeStep]:
         reached = jnp.zeros((len(self.stages),), bool)
         state = Episode(level, begin(level), jnp.zeros((), jnp.int32), reached)
         return state, self._timestep(state, jnp.zeros(()), jnp.array(False))
+
+    def task(self, state: Episode) -> Array:
+        """[] int32, the number of the episode's task among its own."""
+        return jnp.argmax(jnp.asarray(self._numbers) == state.level.task).astype(jnp.int32)
 
     def step(self, state: Episode, action: Action) -> tuple[Episode, TimeStep]:
         course = self._course(state, controls.read(action, self.settings.actions))
