@@ -48,6 +48,11 @@ def test_an_entry_makes_curves_and_console_show_it(tmp_path: Path, monkeypatch: 
     assert describe({"boredom": None}) == "bored -"
 
 
+def test_of_a_table_the_console_shows_what_is_furthest() -> None:
+    assert describe({"stages": {"moved": 0.75, "lifted": 0.125, "opened": 0.0}}) == "lifted 0.12"
+    assert describe({"stages": {"moved": 0.0}}) == describe({"stages": None}) == "stages -"
+
+
 def test_scales_and_ranges_of_curves_are_those_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     axes: dict[str, Axes] = {}
     set_title = Axes.set_title

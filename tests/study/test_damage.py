@@ -41,12 +41,13 @@ LOGS = every_kind(
     *(json.dumps({"steps": value, "elapsed": value}) for value in (None, "x", [1], True, -5, 1e999)),
     f'{{"steps": {DIGITS}, "elapsed": {DIGITS}}}',
 )
+UNKNOWN = ("success_rate", "uncertainty", "return_mean", "exit_code", "message", "stages")
 STATES = every_kind(
     "study.json",
     *(json.dumps({"runs": value}) for value in (5, [], None, {"a": 5}, {"a": {}}, {"a": {"state": "failed"}})),
     json.dumps({"runs": {"a": {"state": "failed", "steps": "x", "total_steps": None, "seconds": "y"}}}),
-    json.dumps({"runs": {"a": {**dict.fromkeys(("success_rate", "uncertainty", "return_mean", "exit_code", "message")),
-                               "state": "failed", "steps": 1, "total_steps": 0, "seconds": 1.0}}}),
+    json.dumps({"runs": {"a": {**dict.fromkeys(UNKNOWN), "state": "failed", "steps": 1, "total_steps": 0,
+                               "seconds": 1.0}}}),
 )  # fmt: skip
 STUDIES = every_kind("study.toml", f"x = {MORE_DIGITS}", f"name = {DEEP}", "name = 5", "#" * 2_000_000)
 

@@ -26,6 +26,9 @@ def test_a_run_in_a_few_words() -> None:
     assert describe(RUNNING._replace(steps=0)) == "starting"
     returned = RUNNING._replace(success_rate=None, return_mean=-17.25)
     assert describe(returned) == "2,500 steps  no success defined, return -17.2  curiosity 0.123"
+    staged = RUNNING._replace(stages={"lifted": 0.5, "opened": 0.02, "apple": 0.0})
+    assert describe(staged) == "2,500 steps  success 0.25  opened 0.02  curiosity 0.123"
+    assert describe(RUNNING._replace(stages={})) == "2,500 steps  success 0.25  stages -  curiosity 0.123"
     assert outcome(RUNNING) == "success 0.25"
     assert outcome(RUNNING._replace(success_rate=None)) == "success -"
 

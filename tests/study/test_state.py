@@ -37,6 +37,13 @@ def test_a_begun_run_has_its_last_line(run: PlannedRun, tmp_path: Path) -> None:
     assert state.share == 6400 / run.config.total_steps
 
 
+def test_stages_are_those_that_can_be_shown(run: PlannedRun, tmp_path: Path) -> None:
+    finish(run, tmp_path, stages={"lifted": 0.5, "opened": "x"})
+    assert look(run, tmp_path).stages == {"lifted": 0.5}
+    finish(run, tmp_path, stages=[1])
+    assert look(run, tmp_path).stages is None
+
+
 def test_files_that_cannot_be_read_count_for_nothing(run: PlannedRun, tmp_path: Path) -> None:
     run.directory(tmp_path).mkdir(parents=True)
     (run.directory(tmp_path) / "summary.json").write_text('{"steps": 9')

@@ -13,6 +13,7 @@ from byol_explore.report.model import Report
 from byol_explore.report.outcomes import outcomes
 from byol_explore.report.places import places
 from byol_explore.report.reproduce import reproduce
+from byol_explore.report.stages import stages
 from byol_explore.report.study_file import study_facts
 from byol_explore.report.tables import tasks_section
 from byol_explore.report.words import listed
@@ -26,6 +27,7 @@ def build_report(directories: str | Path | Iterable[str | Path]) -> Report:
         headline(runs, found),
         learning(runs),
         tasks_section(runs, found),
+        *stages(runs),
         curiosity(runs),
         places(runs, found),
         films(runs),

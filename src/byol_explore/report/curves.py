@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from byol_explore.report import metrics_table
 from byol_explore.report.drawing import scale_axis
 from byol_explore.report.logs import PLAIN, number, read_metrics
-from byol_explore.report.metrics_table import STEPS, Metric
+from byol_explore.report.metrics_table import STEPS, Metric, value_of
 from byol_explore.report.words import printable
 
 COLUMNS = 4
@@ -21,7 +21,9 @@ def draw_curves(directory: Path) -> Path | None:
     rows = read_metrics(directory / PLAIN)
     if not rows:
         return None
-    panels = {title: known for title, group in metrics_table.panels().items() if (known := _logged(group, rows))}
+    panels = {
+        title: known for title, group in metrics_table.panels(rows[-1]).items() if (known := _logged(group, rows))
+    }
     height = -(-len(panels) // COLUMNS)
     figure = Figure(figsize=(16, 3 * height), layout="constrained")  # without pyplot, whose state is the caller's
     for index, panel in enumerate(panels.items(), 1):
@@ -40,7 +42,7 @@ def _logged(metrics: list[Metric], rows: list[dict[str, Any]]) -> list[Metric]:
 
 def _points(metric: Metric, rows: list[dict[str, Any]]) -> list[tuple[float, float]]:
     """Steps and values, as far as they are known."""
-    points = [(row["steps"], number(row.get(metric.name))) for row in rows]
+    points = [(row["steps"], number(value_of(row, metric.name))) for row in rows]
     return [(step, value) for step, value in points if not math.isnan(value)]
 
 

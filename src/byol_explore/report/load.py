@@ -14,7 +14,7 @@ from byol_explore.report.finding import folders, natural
 from byol_explore.report.log_columns import Log, read_log
 from byol_explore.report.logs import PLAIN, log_of
 from byol_explore.report.own_files import DAMAGE, read_object
-from byol_explore.report.run_config import read_config, split_tasks
+from byol_explore.report.run_config import read_config
 from byol_explore.report.words import brief, listed, printable, shown_path, why
 from byol_explore.settings.presets import ABLATIONS
 
@@ -33,7 +33,8 @@ class Run(NamedTuple):
 
     @property
     def tasks(self) -> list[str]:
-        return split_tasks(self.env)
+        """As its log names them, or its configuration as long as there is no log."""
+        return self.log.tasks
 
     @property
     def steps(self) -> np.ndarray:
@@ -120,8 +121,9 @@ def load_runs(directories: str | Path | Iterable[str | Path]) -> Runs:
         _load_below(root, found, unreadable)
     if not found:
         raise UserError(f"no run can be read: {unreadable[0]}")
-    by_return = _without_success(list(found.values()))
-    runs = _told_apart([_scored_by_return(run, by_return) for run in found.values()])
+    loaded = _named_alike(list(found.values()))
+    by_return = _without_success(loaded)
+    runs = _told_apart([_scored_by_return(run, by_return) for run in loaded])
     variants = _in_order(runs)
     runs.sort(key=lambda run: (variants.index(run.variant), run.env, run.seed))
     return Runs(runs, variants, _all_tasks(runs), roots, list(dict.fromkeys(unreadable)), by_return)
@@ -176,6 +178,12 @@ def _variant(directory: Path, config: dict[str, Any]) -> str:
         return printable(_SEED.sub("", directory.name))
     changes = (("ablation", "none"), ("regime", "mixed"))
     return "-".join([config["method"], *(config[name] for name, usual in changes if config.get(name, usual) != usual)])
+
+
+def _named_alike(runs: list[Run]) -> list[Run]:
+    """A run without a log line has the tasks of others in the same environments: it does not know them yet."""
+    logs = {run.env: run.log for run in runs if len(run.steps)}
+    return [run if len(run.steps) or run.env not in logs else run._replace(log=logs[run.env].emptied()) for run in runs]
 
 
 def _without_success(runs: list[Run]) -> frozenset[str]:

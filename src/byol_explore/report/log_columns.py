@@ -10,9 +10,11 @@ import numpy as np
 from byol_explore.evaluation.paper import REFERENCES
 from byol_explore.report.logs import number, rows_of
 from byol_explore.report.metrics_table import read_by_report
-from byol_explore.report.run_config import split_tasks
+from byol_explore.report.run_config import MOST_LETTERS, logged_tasks, split_tasks
+from byol_explore.report.words import brief
 
 MOST_HORIZONS = 1_000
+MOST_STAGES = 50
 
 
 class Log(NamedTuple):
@@ -22,7 +24,20 @@ class Log(NamedTuple):
     scores: dict[str, np.ndarray]  # [R] by task; returns where nothing says what a success is
     returns: dict[str, np.ndarray]  # [R] by task: of training episodes
     best_evaluation: dict[str, np.ndarray]  # [R] by task: the highest so far
+    stages: dict[str, dict[str, np.ndarray]]  # [R] by task and stage: the share of training episodes that reached it
     prediction_error: np.ndarray  # [R, K], K = 0 for methods that have none
+
+    @property
+    def tasks(self) -> list[str]:
+        return list(self.scores)
+
+    def emptied(self) -> "Log":
+        """The same without a line."""
+        return Log(*map(_emptied, self))
+
+
+def _emptied(part: Any) -> Any:
+    return {name: _emptied(each) for name, each in part.items()} if isinstance(part, dict) else part[:0]
 
 
 @lru_cache(maxsize=512)
@@ -34,11 +49,15 @@ def read_log(path: Path, env: str, stamp: tuple[int, int]) -> Log:
     tasks, kept = split_tasks(env), read_by_report()
     steps: list[float] = []
     lines: list[list[float]] = []
+    reached: list[dict[tuple[str, str], float]] = []
     errors: list[list[float]] = []
     for row in rows_of(path):
+        tasks = tasks if steps else logged_tasks(row) or tasks
         steps.append(row["steps"])
-        scores = [each for task in tasks for each in _task_numbers(row, task, several=len(tasks) > 1)]
+        parts = {task: _of_task(row, task, several=len(tasks) > 1) for task in tasks}
+        scores = [each for task, part in parts.items() for each in _task_numbers(task, *part)]
         lines.append([*(number(row.get(name)) for name in kept), *scores])
+        reached.append({(task, stage): share for task, part in parts.items() for stage, share in _shares(part[0])})
         horizon = row.get("prediction_error")
         errors.append([number(value) for value in horizon[:MOST_HORIZONS]] if isinstance(horizon, list) else [])
     order = _in_order(steps)
@@ -52,8 +71,21 @@ def read_log(path: Path, env: str, stamp: tuple[int, int]) -> Log:
         scores=dict(zip(tasks, per_task[0::3], strict=True)),
         returns=dict(zip(tasks, per_task[1::3], strict=True)),
         best_evaluation=dict(zip(tasks, per_task[2::3], strict=True)),
+        stages=_stages(tasks, reached, order),
         prediction_error=by_horizon[order],
     )
+
+
+def _stages(
+    tasks: list[str], reached: list[dict[tuple[str, str], float]], order: np.ndarray
+) -> dict[str, dict[str, np.ndarray]]:
+    """Columns of what lines say of stages."""
+    found: dict[str, dict[str, np.ndarray]] = {task: {} for task in tasks}
+    for task, stage in dict.fromkeys(pair for line in reached for pair in line):
+        if len(found[task]) < MOST_STAGES:
+            column = np.asarray([line.get((task, stage), math.nan) for line in reached], np.float64)
+            found[task][stage] = column[order]
+    return found
 
 
 def _in_order(steps: list[float]) -> np.ndarray:
@@ -62,22 +94,30 @@ def _in_order(steps: list[float]) -> np.ndarray:
     return len(steps) - 1 - last
 
 
-def _task_numbers(row: dict[str, Any], task: str, *, several: bool) -> tuple[float, float, float]:
-    """A task's score, return and best evaluation in a line of metrics.
+def _of_task(row: dict[str, Any], task: str, *, several: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a line of metrics says of a task's episodes of training, and of its evaluation."""
+    if several:
+        return _entry(_entry(row, "tasks"), task), _entry(_entry(row, "evaluation"), task)
+    return row, {"return": row.get("evaluation_return"), "best": row.get("evaluation_best")}
+
+
+def _task_numbers(task: str, episodes: dict[str, Any], evaluation: dict[str, Any]) -> tuple[float, float, float]:
+    """A task's score, return and best evaluation.
 
     Where humans have a score, the score is the return of evaluation, or of training as long as there is none;
     elsewhere it is the share of successes in percent.
     """
-    episodes, evaluation = row, {"return": row.get("evaluation_return"), "best": row.get("evaluation_best")}
-    if several:
-        episodes = _entry(_entry(row, "tasks"), task)
-        evaluation = _entry(_entry(row, "evaluation"), task)
     value, evaluated, best = (
         number(each) for each in (episodes.get("return_mean"), evaluation.get("return"), evaluation.get("best"))
     )
     if task not in REFERENCES:
         return 100.0 * number(episodes.get("success_rate")), value, best
     return (value if math.isnan(evaluated) else evaluated), value, best
+
+
+def _shares(episodes: dict[str, Any]) -> list[tuple[str, float]]:
+    """Stages by names that can be shown."""
+    return [(brief(stage, MOST_LETTERS), number(share)) for stage, share in _entry(episodes, "stages").items()]
 
 
 def _entry(table: dict[str, Any], name: str) -> dict[str, Any]:

@@ -5,6 +5,8 @@ and the display of a study. A metric is logged by whoever measures it; to be sho
 else.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -20,6 +22,7 @@ class Metric(NamedTuple):
     section: str = ""  # of the report that plots it: curiosity (variants that have one) or places (all)
     panel: str = ""  # of curves.png, if it shares one with others: the title of that
     brief: str = ""  # on the console, as a format; without one it is not shown there
+    is_table: bool = False  # of several numbers by name, about in the order in which they are reached
 
     @property
     def logarithmic(self) -> bool:
@@ -44,6 +47,8 @@ METRICS = (
            panel="Evaluation: return, best so far"),
     Metric("rooms_found", "Rooms entered so far", "rooms", higher="more of the world was explored", section="places",
            brief="rooms {:.0f}"),
+    Metric("stages", "Stages that episodes reach", "share of episodes", SHARE, higher="more of the task was found",
+           panel="Stages: share of episodes", brief="{} {:.2f}", is_table=True),
     Metric("uncertainty", "Uncertainty (raw)", "uncertainty", scale="log", higher="the world is predicted less well",
            section="curiosity", brief="curiosity {:.3f}"),
     Metric("intrinsic_reward", "Intrinsic reward (normalised)", "intrinsic reward",
@@ -91,12 +96,27 @@ def read_by_report() -> list[str]:
     return [STEPS.name, ELAPSED.name, *(each.name for each in METRICS if each.section)]
 
 
-def panels() -> dict[str, list[Metric]]:
-    """The panels of a run's curves by title, each with the metrics that share it."""
+def panels(row: Mapping[str, Any] = MappingProxyType({})) -> dict[str, list[Metric]]:
+    """The panels of a run's curves by title, each with the metrics that share it; tables as a line of metrics has them.
+
+    A number in a table is a metric of its own, named after both: stages/lifted.
+    """
     found: dict[str, list[Metric]] = {}
     for each in METRICS:
-        found.setdefault(each.panel or each.title, []).append(each)
+        found.setdefault(each.panel or each.title, []).extend(_numbers(each, row))
     return found
+
+
+def _numbers(entry: Metric, row: Mapping[str, Any]) -> list[Metric]:
+    table = row.get(entry.name) if entry.is_table else None
+    return [entry._replace(name=f"{entry.name}/{name}") for name in table] if isinstance(table, dict) else [entry]
+
+
+def value_of(row: dict[str, Any], name: str) -> Any:
+    """What a line of metrics says of a metric, which may be a number in a table."""
+    first, _, rest = name.partition("/")
+    value = row.get(first)
+    return (value.get(rest) if isinstance(value, dict) else None) if rest else value
 
 
 def in_brief(row: dict[str, Any]) -> list[str]:
@@ -104,8 +124,16 @@ def in_brief(row: dict[str, Any]) -> list[str]:
     return [_brief(each, row[each.name]) for each in METRICS if each.brief and each.name in row]
 
 
-def _brief(entry: Metric, value: float | None) -> str:
+def _brief(entry: Metric, value: Any) -> str:
+    if entry.is_table:
+        return _furthest(entry, value or {})
     if value is not None:
         return entry.brief.format(value)
     before, _, after = entry.brief.partition("{")
     return f"{before}-{after.partition('}')[2]}"
+
+
+def _furthest(entry: Metric, table: dict[str, float]) -> str:
+    """Of a table the last number that is not 0; a dash as long as all are."""
+    found = [(name, value) for name, value in table.items() if value]
+    return entry.brief.format(*found[-1]) if found else f"{entry.name} -"

@@ -33,6 +33,14 @@ def split_tasks(env: str) -> list[str]:
     return [name.strip() for name in env.split(",")]
 
 
+def logged_tasks(row: dict[str, Any]) -> list[str]:
+    """The tasks that a line of metrics names, if it names any: some environments have several that env does not."""
+    tasks = row.get("tasks")
+    if not isinstance(tasks, dict) or len(tasks) > MOST_TASKS or max(map(len, tasks), default=0) > MOST_LETTERS:
+        return []
+    return list(tasks) if all(map(str.isprintable, tasks)) else []
+
+
 def _plain(value: Any) -> Any:
     """A list as the tuple that it was; texts in one line."""
     if isinstance(value, list):

@@ -104,6 +104,7 @@ def describe(state: RunState) -> str:
     words = [
         f"{state.steps:,} steps",
         "" if state.success_rate is state.return_mean is None else outcome(state),
+        *([] if state.stages is None else in_brief({"stages": state.stages})),
         *([] if state.uncertainty is None else in_brief({"uncertainty": state.uncertainty})),
     ]
     return "  ".join(filter(None, words))

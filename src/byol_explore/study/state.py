@@ -28,6 +28,7 @@ class RunState(NamedTuple):
     return_mean: float | None = None
     exit_code: int | None = None
     message: str | None = None  # of a failed run: the last line of its log
+    stages: dict | None = None  # the share of its last episodes that reached each
 
     @property
     def share(self) -> float:
@@ -51,7 +52,16 @@ def _with_outcome(state: RunState, facts: Mapping[str, Any]) -> RunState:
     success, uncertainty, returned = (
         _known(facts.get(each)) for each in ("success_rate", "uncertainty", "return_mean")
     )
-    return state._replace(success_rate=success, uncertainty=uncertainty, return_mean=returned)
+    return state._replace(
+        success_rate=success, uncertainty=uncertainty, return_mean=returned, stages=_shares(facts.get("stages"))
+    )
+
+
+def _shares(stages: Any) -> dict[str, float] | None:
+    """Those that are known; None where nobody has stages."""
+    if not isinstance(stages, dict):
+        return None
+    return {name: share for name, value in stages.items() if (share := _known(value)) is not None}
 
 
 def is_finished(summary: Mapping[str, Any], config: Config) -> bool:

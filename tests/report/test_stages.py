@@ -1,0 +1,136 @@
+"""How far episodes get: plots by task and variant, and a table."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from byol_explore.report import stages as module
+from byol_explore.report.build import build_report
+from byol_explore.report.curves import draw_curves
+from byol_explore.report.load import load_runs
+from byol_explore.report.log_columns import MOST_STAGES
+from byol_explore.report.model import Plot, Section, Table
+from byol_explore.report.stages import stages
+from byol_explore.report.thin import thin_runs
+from report.synthetic import blocks, make_rows, words, write_run, write_study
+
+WORLD = "hard-eight:all"
+
+
+def several(lifted: list[float], opened: list[float]) -> list[dict[str, Any]]:
+    """Lines of a run in a world with two tasks, of which only one has a door."""
+    lines = []
+    for row, up, through in zip(make_rows([0.0] * len(lifted)), lifted, opened, strict=True):
+        episodes = {"success_rate": 0.0, "return_mean": 0.0, "episode_length": 9.0}
+        tasks = {"wall": {**episodes, "stages": {"lifted": up, "opened": through}},
+                 "cubes": {**episodes, "stages": {"lifted": up / 2}}}  # fmt: skip
+        lines.append({**row, "tasks": tasks, "stages": {"lifted": 0.75 * up, "opened": through}})
+    return lines
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The same variant with two seeds, and another with one."""
+    write_run(tmp_path, "byol-explore-seed0", several([0.2, 0.4, 0.8], [0.0, 0.0, 0.2]), env=WORLD)
+    write_run(tmp_path, "byol-explore-seed1", several([0.0, 0.2, 0.4], [0.0, 0.0, 0.0]), env=WORLD)
+    write_run(tmp_path, "rnd-seed0", several([0.0, 0.0, 0.1], [0.0, 0.0, 0.0]), env=WORLD, method="rnd")
+    return tmp_path
+
+
+def section_of(root: Path) -> Section:
+    [section] = stages(load_runs(root))
+    return section
+
+
+def test_tasks_are_those_that_the_log_names(root: Path) -> None:
+    """The configuration says only where they are played; a run that has logged nothing has those of the others."""
+    write_run(root, "none-seed0", [], env=WORLD, method="none", finished=False)
+    runs = load_runs(root)
+    assert runs.tasks == ["wall", "cubes"]
+    assert [run.tasks for run in runs.runs] == [["wall", "cubes"]] * 4
+    assert runs.runs[0].env == WORLD
+
+
+def test_a_plot_for_each_task_and_variant_with_a_curve_for_each_stage(root: Path) -> None:
+    plots = blocks(section_of(root), Plot)
+    assert [plot.title for plot in plots] == [
+        "byol-explore on wall", "byol-explore on cubes", "rnd on wall", "rnd on cubes",
+    ]  # fmt: skip
+    assert [[curve.variant for curve in plot.curves] for plot in plots[:2]] == [["lifted", "opened"], ["lifted"]]
+    lifted, opened = plots[0].curves
+    assert lifted.x == [100.0, 200.0, 300.0]
+    assert lifted.mean == pytest.approx([0.1, 0.3, 0.6])
+    assert (lifted.low, lifted.high) == ([0.0, 0.2, 0.4], [0.2, 0.4, 0.8])
+    assert opened.mean == pytest.approx([0.0, 0.0, 0.1])
+    assert (plots[0].y_range, plots[0].y_label) == ((0.0, 1.0), "share of episodes")
+
+
+def test_a_table_has_what_was_reached_at_the_end(root: Path) -> None:
+    [table] = blocks(section_of(root), Table)
+    assert table.columns == ["task", "variant", "lifted", "opened"]
+    expected = [["wall", "byol-explore", 0.6, 0.1], ["wall", "rnd", 0.1, 0.0],
+                ["cubes", "byol-explore", 0.3, None], ["cubes", "rnd", 0.05, None]]  # fmt: skip
+    assert [row[:2] for row in table.rows] == [row[:2] for row in expected]
+    for row, other in zip(table.rows, expected, strict=True):
+        assert row[2:] == pytest.approx(other[2:])
+
+
+def test_what_has_no_room_is_only_in_the_table(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_PLOTS", 3)
+    section = section_of(root)
+    assert [plot.title for plot in blocks(section, Plot)][-1] == "rnd on wall"
+    assert "Only in the table: rnd on cubes." in words(section)
+    assert len(blocks(section, Table)[0].rows) == 4
+
+
+def test_runs_without_stages_have_no_such_section(tmp_path: Path) -> None:
+    assert stages(write_study(tmp_path)) == []
+
+
+def test_the_page_has_the_section_also_from_a_thin_copy(root: Path, tmp_path: Path) -> None:
+    thin_runs(root, tmp_path.parent / f"{tmp_path.name}-thin")
+    for place in (root, tmp_path.parent / f"{tmp_path.name}-thin"):
+        names = [section.name for section in build_report(place).sections]
+        assert names.index("stages") == names.index("tasks") + 1
+
+
+def test_one_task_has_its_stages_in_the_line_itself(tmp_path: Path) -> None:
+    rows = [{**row, "stages": {"lifted": 0.5}} for row in make_rows([0.0, 0.0])]
+    write_run(tmp_path, rows=[{**rows[0], "stages": None}, rows[1]])
+    [plot] = blocks(section_of(tmp_path), Plot)
+    assert [curve.mean for curve in plot.curves] == [[0.5]]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"lifted": "much"}, ["lifted"], 0.5, {"a\nb": 0.5}, {"x" * 999: 0.5}, {str(i): 0.5 for i in range(999)}, {"": 1}],
+)
+def test_whatever_a_log_says_of_stages_the_page_is_made(tmp_path: Path, told: Any) -> None:
+    write_run(tmp_path, rows=[{**row, "stages": told} for row in make_rows([0.0, 0.0])])
+    [run] = load_runs(tmp_path).runs
+    assert len(run.log.stages["rooms-6"]) <= MOST_STAGES
+    assert all(stage.isprintable() and len(stage) <= 200 for stage in run.log.stages["rooms-6"])
+    build_report(tmp_path)
+
+
+@pytest.mark.parametrize("tasks", [["wall"], {}, {"x" * 999: {}}, {"a\nb": {}}, {str(i): {} for i in range(999)}])
+def test_tasks_that_no_run_can_have_are_not_believed(tmp_path: Path, tasks: Any) -> None:
+    write_run(tmp_path, rows=[{**row, "tasks": tasks} for row in make_rows([0.0, 0.0])])
+    assert load_runs(tmp_path).tasks == ["rooms-6"]
+
+
+def test_the_curves_of_a_run_have_a_panel_of_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from byol_explore.report import curves
+
+    seen = {}
+
+    def panel(axis: Any, rows: Any, title: str, metrics: Any) -> None:
+        seen[title] = [metric.name for metric in metrics]
+
+    monkeypatch.setattr(curves, "_panel", panel)
+    lines = several([0.2, 0.4], [0.0, 0.1])
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    draw_curves(tmp_path)
+    assert seen["Stages: share of episodes"] == ["stages/lifted", "stages/opened"]
