@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from byol_explore.envs.checking import check_inside
 from byol_explore.envs.registry import make_env, register_env
 from byol_explore.envs.worlds.probes import PROBES
 from byol_explore.errors import UserError
@@ -81,3 +82,36 @@ def test_what_is_as_specified_is_taken() -> None:
     register_env("changed", make, replace=True)
     assert make_env("changed").spec.name == "probe:corridor"
     assert jax.eval_shape(lambda key: make_env("changed").reset(key), jax.random.key(0))  # while something is traced
+
+
+class Bookkeeping(Changed):
+    """With several tasks and stages, of which some is missing or of the wrong kind."""
+
+    def __init__(self, **changes: Any) -> None:
+        super().__init__(lambda timestep: timestep)
+        self.spec = self.spec._replace(tasks=(self.spec._replace(name="one"), self.spec._replace(name="two")))
+        whole = {
+            "begin": lambda key, task: self.inner.reset(key),
+            "task": lambda state: jnp.zeros((), jnp.int32),
+            "stages": ("one", "two"),
+            "reached": lambda state: jnp.zeros(2, bool),
+        }
+        for name, value in {**whole, **changes}.items():
+            setattr(self, name, value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"begin": None}, "its spec has several tasks, so it must have begin and task too$"),
+        ({"task": lambda state: jnp.zeros(())}, r"what task answers with is float32\[\]: it must be int32\[\]$"),
+        (
+            {"reached": lambda state: jnp.zeros(3, bool)},
+            r"what reached answers with is bool\[3\]: it must be ",
+        ),
+    ],
+)
+def test_tasks_and_stages_that_are_not_what_they_must_be(changes: dict[str, Any], message: str) -> None:
+    check_inside("mine", Bookkeeping())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match=message):
+        check_inside("mine", Bookkeeping(**changes))  # pyright: ignore[reportArgumentType]

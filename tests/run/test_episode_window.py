@@ -331,3 +331,41 @@ def test_an_episode_counts_for_the_task_that_was_drawn_for_it() -> None:
     assert tasks["cave"] == {"success_rate": 0.0, "return_mean": 0.0, "episode_length": 3.0}
     assert tasks["maze"]["success_rate"] == 1.0
     assert window.summary()["episodes"] == 3
+
+
+# Stages
+
+
+def test_stages_are_counted_as_success_is() -> None:
+    """Only quick episodes get far: as long as slow ones run, their share is not known either."""
+    lives = [[QUICK] * 9, [SLOW, QUICK], [SLOW, SLOW], [SLOW, QUICK]]
+    stream, known = script(lives, 30), 0
+    reached = np.stack([np.ones_like(stream.ended), stream.episode_return == 1.0], axis=-1)
+    window = EpisodeWindow(["maze"], 100, [SuccessRule(0.0)], [1000], 4, [("set out", "far")])
+    assert window.summary()["stages"] is None
+    for step in range(30):
+        episodes = Episodes(*(field[step : step + 1] for field in stream))
+        task = np.zeros((1, 4), int)
+        places = np.zeros((1, 4, 0), np.uint8)
+        window.add(Steps(np.arange(4), task, episodes, places, np.zeros((1, 4)), reached[step : step + 1]), at=0)
+        summary = window.summary()
+        shares = {"set out": 1.0, "far": summary["success_rate"]}
+        assert summary["stages"] == (None if step < 19 else pytest.approx(shares)), step
+        known += summary["stages"] is not None
+    assert known == 11
+    again = EpisodeWindow(["maze"], 100, [SuccessRule(0.0)], [1000], 4, [("set out", "far")])
+    again.load_meta(json.loads(json.dumps(window.to_meta())))
+    assert again.summary() == window.summary()
+
+
+def test_tasks_have_stages_of_their_own() -> None:
+    """The mean of a stage is over the tasks that have it."""
+    stages = [("lifted", "opened"), ("lifted",)]
+    window = EpisodeWindow(["maze", "cave"], 9, [SuccessRule(0.0)] * 2, [1000] * 2, 2, stages)
+    one = np.ones((1, 2))
+    episodes = Episodes(one > 0, one, one.astype(int), np.full((1, 2), UNSAID, np.int8))
+    reached = np.asarray([[[False, True], [True, False]]])
+    window.add(Steps(np.arange(2), np.asarray([[0, 1]]), episodes, np.zeros((1, 2, 0)), one, reached), at=0)
+    summary = window.summary()
+    assert summary["stages"] == {"lifted": 0.5, "opened": 1.0}
+    assert [task["stages"] for task in summary["tasks"].values()] == [{"lifted": 0.0, "opened": 1.0}, {"lifted": 1.0}]

@@ -16,6 +16,7 @@ from byol_explore.doctor.probing import probe_run
 from byol_explore.envs.base import KeptTasks, VectorEnv
 from byol_explore.envs.registry import make_envs
 from byol_explore.envs.worlds.errands import CELLS, Errands
+from byol_explore.evaluation.play import _play_inside
 from byol_explore.playing import episodes, films
 from byol_explore.playing.episodes import evaluate
 from byol_explore.playing.films import Film, film_run
@@ -157,7 +158,9 @@ def test_evaluation_plays_every_task_and_tells_of_all_together(
     """Who always goes right arrives; who always goes left stays; and half of the actions are half of each."""
     actor = indifferent(Errands(("near",)), 0.0, 0.0)
     monkeypatch.setattr(episodes, "restore_actor", lambda *_: Restored(actor, {"step": 10}, []))
+    programs = _play_inside._cache_size()
     report = evaluate(directory, episodes=50)
+    assert _play_inside._cache_size() == programs + 2, "one for each way of acting, and not for each task"
     assert list(report["tasks"]) == NAMES
     near, far = (report["tasks"][name] for name in NAMES)
     for result, payment in ((near, 1.0), (far, 3.0)):

@@ -36,10 +36,10 @@ def _check_bookkeeping(name: str, env: Environment, state: Any) -> None:
         if not all(callable(getattr(env, function, None)) for function in ("begin", "task")):
             raise UserError(f"environment {name!r}: its spec has several tasks, so it must have begin and task too")
         task = jax.eval_shape(cast(MultiTask, env).task, state)
-        _check_array(f"environment {name!r}: task answers with what", task, (), np.dtype(np.int32))
+        _check_array(f"environment {name!r}: what task answers with", task, (), np.dtype(np.int32))
     if isinstance(env, Staged):
         reached, count = jax.eval_shape(env.reached, state), len(env.stages)
-        _check_array(f"environment {name!r}: reached answers with what", reached, (count,), np.dtype(np.bool_))
+        _check_array(f"environment {name!r}: what reached answers with", reached, (count,), np.dtype(np.bool_))
 
 
 def _begins(env: Environment) -> tuple[bool, bool]:

@@ -9,7 +9,9 @@ import pytest
 
 from byol_explore.envs.base import Staged
 from byol_explore.envs.checking import check_inside
-from byol_explore.envs.registry import make_env
+from byol_explore.envs.registry import make_env, make_envs
+from byol_explore.envs.tasks import join, list_tasks
+from byol_explore.envs.worlds.hard_eight import spec as module
 from byol_explore.envs.worlds.hard_eight import tasks
 from byol_explore.envs.worlds.hard_eight.controls import MOVES
 from byol_explore.envs.worlds.hard_eight.settings import TASKS
@@ -70,6 +72,31 @@ def test_all_tasks_are_drawn_and_told_apart_by_their_instruction(starts: tuple[E
     assert set(state.level.task.tolist()) == set(range(8))
     np.testing.assert_array_equal(first.observation["instruction"], tasks.instructions()[state.level.task])
     assert len(np.unique(tasks.instructions(), axis=0)) == 8
+
+
+def test_tasks_are_numbered_as_they_are_named(
+    every: HardEight, starts: tuple[Episode, TimeStep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one world: of all tasks, or of those whose names were given, in their order."""
+    names = [f"hard-eight:{name}" for name in TASKS]
+    assert [task.name for task in list_tasks(["hard-eight:all"], [every])] == names
+    level = starts[0].level.task
+    np.testing.assert_array_equal(jax.vmap(every.task)(starts[0]), level)
+    chosen = [names[7], names[0], names[3]]
+    [world] = join(make_envs(chosen, SMALL))
+    assert isinstance(world, HardEight)
+    assert [spec.name for spec in world.spec.tasks] == chosen
+    assert [spec.max_steps for spec in world.spec.tasks] == [make_env(name, SMALL).spec.max_steps for name in chosen]
+    mine = np.isin(level, [7, 0, 3])
+    expected = [[7, 0, 3].index(number) for number in np.asarray(level)[mine].tolist()]
+    np.testing.assert_array_equal(np.asarray(jax.vmap(world.task)(starts[0]))[mine], expected)
+    begun: list[int] = []
+    monkeypatch.setattr(module, "draw", lambda task, key: begun.append(int(task)))
+    monkeypatch.setattr(HardEight, "_begun", lambda self, level: None)
+    for number in range(3):
+        world.begin(jax.random.key(0), jnp.asarray(number))
+    assert begun == [7, 0, 3]
+    assert not make_env(names[0], SMALL).spec.tasks
 
 
 def test_pictures_show_something(starts: tuple[Episode, TimeStep]) -> None:
