@@ -23,6 +23,7 @@ from byol_explore.agent import act
 from byol_explore.envs.adapters.atari_settings import AtariSettings
 from byol_explore.envs.host import HostEnvironment
 from byol_explore.envs.settings import fill, read_words
+from byol_explore.envs.tasks import count_tasks
 from byol_explore.learner import Learner
 from byol_explore.learner_state import Batch
 from byol_explore.networks import cpu
@@ -54,7 +55,7 @@ def with_axis(size: int, tree: PyTree) -> PyTree:
 def count(config: Config, envs: list[HostEnvironment]) -> dict[str, float]:
     """From shapes alone: nothing is compiled and no environment is stepped."""
     spec, size, length = envs[0].spec, config.runtime.batch_size, config.runtime.sequence_length
-    learner, key = Learner(config, spec, len(envs)), jax.random.key(0)
+    learner, key = Learner(config, spec, count_tasks(envs)), jax.random.key(0)
     with cpu.plain_layers():  # counts nothing that the CPU's form computes twice
         state = jax.eval_shape(learner.init, key)
         number, flag = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.bool_)

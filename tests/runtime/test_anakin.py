@@ -123,7 +123,7 @@ def test_batches_are_slices_of_environments_with_their_time_in_order() -> None:
 def test_episode_returns_are_the_sums_of_their_rewards() -> None:
     anakin = runtime(1)
     state = anakin.init(0)
-    _, trajectory, (episodes, _) = jit(anakin.rollout)(state.learner.acting, state.actor)
+    _, trajectory, (episodes, *_) = jit(anakin.rollout)(state.learner.acting, state.actor)
     reward, ended = np.asarray(trajectory.reward), np.asarray(episodes.ended)
     first = np.asarray(trajectory.is_first)
     assert ended.any()

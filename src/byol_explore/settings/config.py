@@ -39,7 +39,8 @@ class Config:
     them. In Python and in a study's file a table will do, {"sticky": 0.25}."""
     tasks: Annotated[str, OneOf(TASKS)] = "fixed"
     """Which of several tasks an environment plays: always the same one, evenly shared (fixed), or one that is drawn
-    uniformly at the beginning of each episode, as in the paper (drawn)."""
+    uniformly at the beginning of each episode, as in the paper (drawn). An environment with several tasks of its own,
+    such as hard-eight:all, always draws them."""
     method: str = "byol-explore"
     """Curiosity: byol-explore, rnd, icm, none (pure RL), or your own by import path (package.module:Name)."""
     algorithm: str = "v-mpo"
