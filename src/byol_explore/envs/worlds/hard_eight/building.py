@@ -3,6 +3,7 @@
 Numbers may be those of a trace: how many things there are of a kind is fixed for a task, and where they are is not.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -126,15 +127,34 @@ class Builder:
 
     def level(self, entrance: Point, heading: Number, low: Point, high: Point) -> Level:
         """All of it; the agent stands at the entrance (its feet), and the plan goes from one point to another."""
+        self._numbers = jax.tree.leaves(self._records(entrance, heading, low, high))
+        return unpacked(self.packed)
+
+    @property
+    def packed(self) -> Array:
+        """[F] all numbers of the level in one array, which is much faster to compile than one of each."""
+        numbers = [number for record in self._numbers for number in record.flat]
+        drawn = [index for index, number in enumerate(numbers) if isinstance(number, jax.Array)]
+        constants = np.array([0 if isinstance(number, jax.Array) else number for number in numbers], np.float32)
+        if not drawn:
+            return jnp.asarray(constants)
+        place = np.arange(len(numbers))
+        place[drawn] = len(numbers) + np.arange(len(drawn))
+        return jnp.concatenate([constants, jnp.stack([jnp.asarray(numbers[i], jnp.float32) for i in drawn])])[place]
+
+    def _records(self, entrance: Point, heading: Number, low: Point, high: Point) -> Level:
+        """A level whose arrays are of objects."""
         bodies = [*_filled(self._crates, CRATES, _NO_BODY), *_filled(self._balls, BALLS, _NO_BODY)]
         boxes = [body.box for body in bodies]
-        start = Bodies(*_boxes(boxes), yaw=_array([body.yaw for body in bodies]), velocity=jnp.zeros((3, BODIES)))
+        start = Bodies(
+            *_boxes(boxes), yaw=_array([body.yaw for body in bodies]), velocity=_points([(0.0,) * 3] * BODIES)
+        )
         static = _filled(self._static, STATIC, _NOTHING)
         places, radii, rewards = zip(*_filled(self._apples, APPLES, ((0.0, 0.0, FAR_BELOW), 0.0, 0.0)), strict=True)
         zones = _filled(self._zones, ZONES, (_NOTHING, 0.0))
         x, y, z = entrance
         return Level(
-            task=jnp.full((), self._task, jnp.int32),
+            task=_array([self._task]),
             static=_boxes(static),
             paint=Paint(_colours(static), _array([b.glow for b in static]), _array([b.pattern for b in static])),
             doors=self._make_doors(),
@@ -142,25 +162,25 @@ class Builder:
             apples=Apples(_points(places), _array(radii), _array(rewards)),
             zones=Zones(_boxes([zone[0] for zone in zones]), _array([zone[1] for zone in zones])),
             colour=_colours(boxes),
-            liftable=jnp.array([body.liftable for body in bodies]),
+            liftable=_array([body.liftable for body in bodies]),
             low=_array([*low, ABYSS]),
             high=_array([*high, CEILING]),
             start=start,
             entrance=_array([x, y, z + AGENT_HALF[2]]),
-            heading=jnp.asarray(heading, jnp.float32),
+            heading=_array([heading]),
             landmarks=_points(_filled(self._landmarks, LANDMARKS, (0.0, 0.0, FAR_BELOW))),
         )  # fmt: skip
 
     def _make_sensors(self) -> Sensors:
         sensors = _filled(self._sensors, SENSORS, (_NOTHING, [], False, False))
         boxes = [sensor[0] for sensor in sensors]
-        accepts = jnp.array([[body in sensor[1] for body in range(BODIES)] for sensor in sensors])
-        uses_up, must_stay = (jnp.array([sensor[field] for sensor in sensors]) for field in (2, 3))
+        accepts = _array([body in sensor[1] for sensor in sensors for body in range(BODIES)])
+        uses_up, must_stay = (_array([sensor[field] for sensor in sensors]) for field in (2, 3))
         return Sensors(_boxes(boxes), _colours(boxes), accepts, uses_up, must_stay)
 
     def _make_doors(self) -> Doors:
         doors = _filled(self._doors, DOORS, (_NOTHING, _NOTHING, []))
-        needs = jnp.array([[sensor in door[2] for sensor in range(SENSORS)] for door in doors])
+        needs = _array([sensor in door[2] for door in doors for sensor in range(SENSORS)])
         shut, opened = [door[0] for door in doors], [door[1] for door in doors]
         return Doors(_boxes(shut), _boxes(opened), _colours(shut), needs)
 
@@ -193,22 +213,65 @@ def _filled(things: list[Any], slots: int, nothing: Any) -> list[Any]:
     return [*things, *[nothing] * (slots - len(things))]
 
 
-def _array(numbers: Sequence[Number], dtype: Any = np.float32) -> Array:
-    """One constant and a few insertions instead of a stack of scalars, which compiles faster."""
-    drawn = [index for index, number in enumerate(numbers) if isinstance(number, jax.Array)]
-    array = np.array([0 if isinstance(number, jax.Array) else number for number in numbers], dtype)
-    if not drawn:
-        return jnp.asarray(array)
-    return jnp.asarray(array).at[np.array(drawn)].set(jnp.stack([jnp.asarray(numbers[i], dtype) for i in drawn]))
+def _array(numbers: Sequence[Number]) -> Any:
+    """Numbers of which some may be those of a trace."""
+    array = np.empty(len(numbers), object)
+    for index, number in enumerate(numbers):
+        array[index] = number
+    return array
 
 
-def _points(points: Sequence[Point]) -> Array:
-    return _array([number for axis in zip(*points, strict=True) for number in axis]).reshape(3, len(points))
+def _points(points: Sequence[Point]) -> Any:
+    return _array([number for axis in zip(*points, strict=True) for number in axis])
 
 
 def _boxes(boxes: Sequence[_Box]) -> Boxes:
     return Boxes(_points([box.centre for box in boxes]), _points([box.half for box in boxes]))
 
 
-def _colours(boxes: Sequence[_Box]) -> Array:
-    return _array([box.colour for box in boxes], np.int32)
+def _colours(boxes: Sequence[_Box]) -> Any:
+    return _array([box.colour for box in boxes])
+
+
+def _shapes() -> Level:
+    """A level with nothing but the shapes and types of its arrays."""
+
+    def floats(*shape: int) -> Any:
+        return jax.ShapeDtypeStruct(shape, np.float32)
+
+    def whole(*shape: int) -> Any:
+        return jax.ShapeDtypeStruct(shape, np.int32)
+
+    def truths(*shape: int) -> Any:
+        return jax.ShapeDtypeStruct(shape, np.bool_)
+
+    def boxes(count: int) -> Boxes:
+        return Boxes(floats(3, count), floats(3, count))
+
+    return Level(
+        task=whole(),
+        static=boxes(STATIC),
+        paint=Paint(whole(STATIC), floats(STATIC), floats(STATIC)),
+        doors=Doors(boxes(DOORS), boxes(DOORS), whole(DOORS), truths(DOORS, SENSORS)),
+        sensors=Sensors(boxes(SENSORS), whole(SENSORS), truths(SENSORS, BODIES), truths(SENSORS), truths(SENSORS)),
+        apples=Apples(floats(3, APPLES), floats(APPLES), floats(APPLES)),
+        zones=Zones(boxes(ZONES), floats(ZONES)),
+        colour=whole(BODIES),
+        liftable=truths(BODIES),
+        low=floats(3),
+        high=floats(3),
+        start=Bodies(*boxes(BODIES), yaw=floats(BODIES), velocity=floats(3, BODIES)),
+        entrance=floats(3),
+        heading=floats(),
+        landmarks=floats(3, LANDMARKS),
+    )
+
+
+def unpacked(numbers: Array) -> Level:
+    """The level that all these numbers make up [F]."""
+    shapes, tree = jax.tree.flatten(_shapes())
+    ends = np.cumsum([math.prod(shape.shape) for shape in shapes])[:-1]
+    parts = jnp.split(numbers, ends)
+    return tree.unflatten(
+        [part.reshape(shape.shape).astype(shape.dtype) for part, shape in zip(parts, shapes, strict=True)]
+    )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from byol_explore.envs.worlds.hard_eight.building import THICKNESS, Builder
+from byol_explore.envs.worlds.hard_eight.building import THICKNESS, Builder, unpacked
 from byol_explore.envs.worlds.hard_eight.furnishing import (
     DOOR,
     LINTEL,
@@ -231,12 +231,13 @@ def draw(task: int | Array, key: Array) -> Level:
     content, orientation = jax.random.split(key)
     numbers = Dice.throw(content)
     if isinstance(task, int):
-        level = _draw(task, numbers)
+        drawn = _packed(task, numbers)
     else:
-        makers = [lambda numbers, task=number: _draw(task, numbers) for number in range(len(TASKS))]
-        level = jax.lax.switch(task, makers, numbers)
-    return in_any_orientation(level, orientation)
+        drawn = jnp.stack([_packed(number, numbers) for number in range(len(TASKS))])[task]
+    return in_any_orientation(unpacked(drawn), orientation)
 
 
-def _draw(task: int, numbers: Array) -> Level:
-    return LAYOUTS[TASKS[task]](Builder(task), Dice(numbers))
+def _packed(task: int, numbers: Array) -> Array:
+    builder = Builder(task)
+    LAYOUTS[TASKS[task]](builder, Dice(numbers))
+    return builder.packed
