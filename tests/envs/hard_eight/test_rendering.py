@@ -10,7 +10,7 @@ import pytest
 from byol_explore.envs.worlds.hard_eight.rendering import SKY, Camera, Scene, render
 from envs.hard_eight.tracer import trace
 
-SCENES, BOXES, SPHERES = 100, 14, 4
+SCENES, BOXES, EDGED, SPHERES = 100, 14, 6, 4
 HEIGHT, WIDTH = 24, 32
 Draw = Callable[[Scene, Camera], np.ndarray]
 
@@ -24,6 +24,7 @@ def draw_scene(rng: np.random.Generator) -> Scene:
         rng.uniform(-4, 4, (3, BOXES)), half, rng.choice([0.0, 1.0], BOXES) * rng.uniform(-3, 3, BOXES),
         rng.uniform(-4, 4, (3, SPHERES)), radius, rng.uniform(30, 255, (everything, 3)),
         rng.choice([0.0, 0.5, 1.0], everything), rng.choice([0.0, 0.3], everything),
+        rng.uniform(30, 255, (EDGED, 3)),
     )  # fmt: skip
     return Scene(*[jnp.asarray(part, jnp.float32) for part in parts])
 

@@ -81,11 +81,11 @@ def room(
     builder.floor(east, recess - half, east + depth, recess + half)
     builder.wall((east, south), (east, recess - half - THICKNESS), colour)
     builder.wall((east, recess + half + THICKNESS), (east, north), colour)
-    builder.box((east, recess - half, 0.8), (east + depth, recess + half, CEILING), colour, pattern=0.15)
+    builder.box((east, recess - half, 0.8), (east + depth, recess + half, CEILING), "frame", pattern=0.15)
     for side in (-1.0, 1.0):
         line = recess + side * (half + THICKNESS)
-        builder.wall((east, line), (east + depth, line), colour)
-    builder.wall((east + depth, recess - half), (east + depth, recess + half), colour)
+        builder.wall((east, line), (east + depth, line), "frame")
+    builder.wall((east + depth, recess - half), (east + depth, recess + half), "frame")
 
 
 def chamber(builder: Builder, x: Number, y: Number, colour: Number, door_colour: Number, needs: Sequence[int]) -> None:

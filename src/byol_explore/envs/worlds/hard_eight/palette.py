@@ -1,16 +1,16 @@
 """Colours by name. Those that matter can be told apart at 32x24 pixels and from everything that is only there."""
 
 COLOURS = {
-    "floor": (126, 118, 106),
-    "wall": (168, 162, 146),
-    "stone": (98, 104, 122),
+    "floor": (146, 137, 123),
+    "wall": (214, 206, 186),
+    "stone": (124, 130, 152),
     "pit": (30, 26, 38),
     "strip": (235, 110, 20),
     "wood": (146, 96, 48),
     "apple": (120, 255, 40),
-    "frame": (70, 66, 62),
-    "mint wall": (140, 160, 146),
-    "rose wall": (166, 144, 146),
+    "frame": (92, 88, 84),
+    "mint wall": (182, 210, 194),
+    "rose wall": (218, 190, 190),
     "red": (225, 40, 40),
     "blue": (50, 80, 245),
     "yellow": (245, 220, 40),

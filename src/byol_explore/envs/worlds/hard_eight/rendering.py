@@ -5,13 +5,14 @@ from the eye e, the inverse depth
 
     1/t = (n . d) / (c - n . e)
 
-is linear in u and v: no divisions for pixels, only an addition of a number per row and one per column. A ray is inside
-a slab between two planes for 1/t in an interval [far, near]; it hits a box at the smallest `near` of its three slabs if
-that is larger than every `far`. Slabs that the eye is in have no `near`.
+is linear in u and v: no divisions for pixels, and one n . d for both planes of a slab. A ray is inside a slab between
+two planes for 1/t in an interval [far, near]; it hits a box at the smallest `near` of its three slabs if that is larger
+than every `far`. Slabs that the eye is in have no `near`. A point of a face is on an edge of the box if it is close to
+the ends of at least two slabs, which again needs no division: |n . (e + t d)| > w is |n . e / t + n . d| > w / t.
 
-Positive floats are ordered as the integers of the same bits. So the slot and the face go into the lowest eight bits of
-the inverse depth, and the nearest hit of all is one integer maximum per box, which `lax.scan` carries along. A look-up
-at the end turns slot and face into a colour. The relative error of the depth is 2^-15.
+Positive floats are ordered as the integers of the same bits. So the slot, the edge and the face go into the lowest nine
+bits of the inverse depth, and the nearest hit of all is one integer maximum per box, which `lax.scan` carries along. A
+look-up at the end turns them into a colour. The relative error of the depth is 2^-14.
 """
 
 from collections.abc import Callable
@@ -24,16 +25,17 @@ from jax import lax
 
 from byol_explore.types import Array, PyTree
 
-HALF_WIDTH, HALF_HEIGHT = 0.8, 0.6  # of the picture at distance 1: 77 by 62 degrees
 LIGHT = np.array([0.48, 0.28, 0.83]) / np.linalg.norm([0.48, 0.28, 0.83])  # where it comes from
-AMBIENT, DIFFUSE = 0.7, 0.3
-FADE = 0.04  # per metre: what is far is darker
+AMBIENT, DIFFUSE = 0.83, 0.2
+EDGE = 0.2  # width of edges, of the middle one of a box's three halves
 SKY = (150, 180, 205)
 CELLS = (2.0, 2.0, 2.0)  # of the pattern, per metre along each axis
 SHIFT = (0.137, 0.211, 0.173)  # keeps walls at round numbers away from the borders of cells
 
-_FACES = 4  # bits of a slot begin above two of the face: three slabs of a box, or a ball
+_LOOKS = 8  # of a slot: two bits for the face (three slabs of a box, or a ball), one for the edge
+_ON_EDGE = 4
 _SLOTS = 64  # slot 0 is the sky
+_LOW = _SLOTS * _LOOKS - 1  # all bits that are not of the depth
 _NEVER = 1e9  # an inverse depth that is no bound
 _SMALL = 1e-6
 
@@ -49,6 +51,18 @@ class Scene(NamedTuple):
     rgb: Array  # [N + P, 3] 0 to 255
     glow: Array  # [N + P] 0 to 1, light of their own
     pattern: Array  # [N + P] 0 to 1, how dark the dark cells are
+    edge: Array  # [E, 3] colours of the edges that the last E boxes have
+
+
+class Lens(NamedTuple):
+    """How much is seen: half the picture's width and height at distance 1, and how much darker a metre makes things."""
+
+    width: Array | float = 0.8
+    height: Array | float = 0.6
+    fade: float = 0.03
+
+
+EYE = Lens()  # 77 by 62 degrees
 
 
 class Camera(NamedTuple):
@@ -66,43 +80,54 @@ class Camera(NamedTuple):
         return forward, jnp.stack([sin, -cos, jnp.zeros_like(cos)]), up
 
 
-def render(scene: Scene, camera: Camera, height: int, width: int) -> Array:
+def render(scene: Scene, camera: Camera, height: int, width: int, lens: Lens = EYE) -> Array:
     """[height, width, 3] uint8."""
-    u, v = (jnp.asarray(grid, jnp.float32) for grid in pixels(height, width))
+    columns, rows = (jnp.asarray(grid, jnp.float32) for grid in pixels(height, width))
+    u, v = lens.width * columns, lens.height * rows
     nearest = jnp.maximum(_nearest_box(scene, camera, u, v), _nearest_ball(scene, camera, u, v))
-    return _shade(scene, camera, nearest, u, v)
+    return _shade(scene, camera, nearest, u, v, lens.fade)
 
 
 def pixels(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """The u of each column [1, W] and the v of each row [H, 1], at the middle of pixels."""
-    columns = ((np.arange(width) + 0.5) / width * 2.0 - 1.0) * HALF_WIDTH
-    rows = (1.0 - (np.arange(height) + 0.5) / height * 2.0) * HALF_HEIGHT
+    """Where pixels have their middles, from -1 to 1: of each column [1, W] to the right, of each row [H, 1] up."""
+    columns = (np.arange(width) + 0.5) / width * 2.0 - 1.0
+    rows = 1.0 - (np.arange(height) + 0.5) / height * 2.0
     return columns[None, :], rows[:, None]
 
 
 class _Slabs(NamedTuple):
-    """Coefficients of 1, u and v of inverse depths, [N, 3 axes, 3] each."""
+    """Boxes in frames of their own, [N, 3 axes] each. An inverse depth is n . d times that of a distance to a plane."""
 
-    near: Array
-    far: Array
-    other: Array  # of the second plane that a ray may leave by, if the eye is in the slab
+    direction: Array  # [N, 3, 3] coefficients of 1, u and v of n . d
+    near: Array  # 1 / distance to the plane by which rays enter, 0 if the eye is in the slab
+    never: Array  # what no depth reaches if the eye is in the slab, else 0
+    far: Array  # 1 / distance to the plane by which they leave
+    other: Array  # of the second plane that they may leave by, if the eye is in the slab
+    eye: Array  # n . e, from the middle
+    inner: Array  # from the middle to where edges begin
 
 
 def _nearest_box(scene: Scene, camera: Camera, u: Array, v: Array) -> Array:
-    """[H, W] int32 inverse depth with slot and face in its low bits, 0 where nothing is hit."""
+    """[H, W] int32 inverse depth with slot, edge and face in its low bits, 0 where nothing is hit."""
+    plain = scene.yaw.shape[0] - scene.edge.shape[0]
     slots = jnp.arange(1, scene.yaw.shape[0] + 1, dtype=jnp.int32)
-    start = jnp.zeros((v.shape[0], u.shape[1]), jnp.int32)
+    things = _slabs(scene, camera), slots
+    nothing = jnp.zeros((v.shape[0], u.shape[1]), jnp.int32)
 
     def hit(slabs: _Slabs, slot: Array) -> Array:
-        return _hit(slabs, slot, u, v)
+        return _hit(slabs, slot, u, v, edges=False)
 
-    return _maximum(hit, (_slabs(scene, camera), slots), start)
+    def hit_with_edges(slabs: _Slabs, slot: Array) -> Array:
+        return _hit(slabs, slot, u, v, edges=True)
+
+    nearest = _maximum(hit, jax.tree.map(lambda x: x[:plain], things), nothing)
+    return _maximum(hit_with_edges, jax.tree.map(lambda x: x[plain:], things), nearest)
 
 
 def _maximum(hit: Callable[..., Array], things: tuple[PyTree, ...], start: Array) -> Array:
     """The maximum over things: one after the other on a CPU, whose cache it stays in, and all at once elsewhere."""
     if jax.default_backend() != "cpu":
-        return jnp.maximum(start, jnp.max(jax.vmap(hit)(*things), axis=0))
+        return jnp.maximum(start, jnp.max(jax.vmap(hit)(*things), axis=0, initial=0))
     return lax.scan(lambda best, thing: (jnp.maximum(best, hit(*thing)), None), start, things)[0]
 
 
@@ -110,20 +135,24 @@ def _slabs(scene: Scene, camera: Camera) -> _Slabs:
     """The planes of all boxes, seen from the eye in the frame of each box."""
     directions = [_turned(axis[:, None], scene.yaw) for axis in camera.axes()]  # [3, N] of forward, right, up
     eye = _turned(camera.eye[:, None] - scene.centre, scene.yaw)
-    d = jnp.stack(directions, axis=-1)  # [3, N, 3]
     side = jnp.where(eye > 0.0, 1.0, -1.0)
     outside = jnp.abs(eye) > scene.half
 
     def inverse(where: Array) -> Array:
-        """Coefficients of the plane at this share of the half, [N, 3, 3]; an eye in it counts as on its right side."""
-        gap = where * scene.half - eye
-        gap = jnp.where(outside, -side, where) * jnp.maximum(jnp.abs(gap), _SMALL)
-        return jnp.moveaxis(d / gap[..., None], 0, 1)
+        """Of the distance to the plane at this share of the half; an eye in it counts as on its right side."""
+        gap = jnp.maximum(jnp.abs(where * scene.half - eye), _SMALL)
+        return jnp.where(outside, -side, where) / gap
 
-    never = jnp.array([_NEVER, 0.0, 0.0])
-    near = jnp.where(outside.T[..., None], inverse(side), never)
-    far, other = (inverse(jnp.where(outside, -side, plane)) for plane in (1.0, -1.0))
-    return _Slabs(near, far, other)
+    x, y, z = scene.half
+    middle = jnp.maximum(jnp.minimum(x, y), jnp.minimum(jnp.maximum(x, y), z))
+    numbers = (
+        jnp.where(outside, inverse(side), 0.0),
+        jnp.where(outside, 0.0, _NEVER),
+        *(inverse(jnp.where(outside, -side, plane)) for plane in (1.0, -1.0)),
+        eye,
+        scene.half - EDGE * middle,
+    )
+    return _Slabs(jnp.moveaxis(jnp.stack(directions, axis=-1), 0, 1), *[number.T for number in numbers])
 
 
 def _turned(vector: Array, yaw: Array) -> Array:
@@ -133,22 +162,31 @@ def _turned(vector: Array, yaw: Array) -> Array:
     return jnp.stack([cos * x + sin * y, cos * y - sin * x, jnp.broadcast_to(z, yaw.shape)])
 
 
-def _hit(slabs: _Slabs, slot: Array, u: Array, v: Array) -> Array:
+def _hit(slabs: _Slabs, slot: Array, u: Array, v: Array, *, edges: bool) -> Array:
     """[H, W] where rays enter one box."""
-
-    def of(plane: Array) -> Array:
-        return (plane[0] + plane[1] * u) + plane[2] * v
-
-    near = [_bits(of(slabs.near[axis])) & ~3 | axis for axis in range(3)]
+    along = [(c[0] + c[2] * v) + c[1] * u for c in slabs.direction]  # n . d
+    near = [_bits(along[axis] * slabs.near[axis] + slabs.never[axis]) & ~3 | axis for axis in range(3)]
     first = jnp.minimum(jnp.minimum(near[0], near[1]), near[2])
-    far = [jnp.maximum(of(slabs.far[axis]), of(slabs.other[axis])) for axis in range(3)]
+    far = [jnp.maximum(along[axis] * slabs.far[axis], along[axis] * slabs.other[axis]) for axis in range(3)]
     last = _bits(jnp.maximum(jnp.maximum(far[0], far[1]), jnp.maximum(far[2], 0.0)))
-    packed = first & ~255 | slot * _FACES | first & 3
+    packed = first & ~_LOW | slot * _LOOKS | first & 3
+    if edges:
+        packed |= jnp.where(_is_edge(slabs, along, _floats(first)), _ON_EDGE, 0)
     return jnp.where((first > last) & (first < _bits(jnp.float32(0.5 * _NEVER))), packed, 0)
+
+
+def _is_edge(slabs: _Slabs, along: list[Array], inverse: Array) -> Array:
+    """[H, W] whether a point of a box is close to the ends of two slabs; of one of them it always is."""
+    a, b, c = (jnp.abs(slabs.eye[i] * inverse + along[i]) > slabs.inner[i] * inverse for i in range(3))
+    return (a & b) | (c & (a | b))
 
 
 def _bits(x: Array) -> Array:
     return lax.bitcast_convert_type(x, jnp.int32)
+
+
+def _floats(bits: Array) -> Array:
+    return lax.bitcast_convert_type(bits, jnp.float32)
 
 
 def _nearest_ball(scene: Scene, camera: Camera, u: Array, v: Array) -> Array:
@@ -165,15 +203,15 @@ def _nearest_ball(scene: Scene, camera: Camera, u: Array, v: Array) -> Array:
         root = b * b - square * outside
         inverse = (jnp.sqrt(jnp.maximum(root, 0.0)) - b) / outside
         seen = (root > 0.0) & (b < 0.0) & (outside > 0.0) & (radius > 0.0)
-        return jnp.where(seen, _bits(inverse) & ~255 | slot * _FACES | 3, 0)
+        return jnp.where(seen, _bits(inverse) & ~_LOW | slot * _LOOKS | 3, 0)
 
     return _maximum(hit, (along, outside, scene.radius, slots), jnp.zeros((v.shape[0], u.shape[1]), jnp.int32))
 
 
-def _shade(scene: Scene, camera: Camera, nearest: Array, u: Array, v: Array) -> Array:
+def _shade(scene: Scene, camera: Camera, nearest: Array, u: Array, v: Array, fade: float) -> Array:
     """Colours from the nearest hits: light, pattern and distance."""
-    look = nearest & 255
-    inverse = lax.bitcast_convert_type(jnp.maximum(nearest, _bits(jnp.float32(1e-4))) & ~255, jnp.float32)
+    look = nearest & _LOW
+    inverse = _floats(jnp.maximum(nearest, _bits(jnp.float32(1e-4))) & ~_LOW)
     depth = 1.0 / inverse
     forward, right, up = camera.axes()
     dark = jnp.zeros(nearest.shape, jnp.int32)
@@ -184,12 +222,12 @@ def _shade(scene: Scene, camera: Camera, nearest: Array, u: Array, v: Array) -> 
         dark += jnp.floor((place + SHIFT[axis]) * CELLS[axis]).astype(jnp.int32)
     rgb, plain, slope, pattern = _looks(scene, camera)
     light = (plain[look] + slope[look] * lit) * (1.0 - pattern[look] * (dark & 1))
-    light *= jnp.where(look == 0, 1.0, inverse / (inverse + FADE))
+    light *= jnp.where(look == 0, 1.0, inverse / (inverse + fade))
     return jnp.clip(rgb[look] * light[..., None], 0.0, 255.0).astype(jnp.uint8)
 
 
 def _looks(scene: Scene, camera: Camera) -> tuple[Array, Array, Array, Array]:
-    """Tables over slot and face: colour [256, 3]; light = plain + slope (point . LIGHT); how dark dark cells are.
+    """Tables over slot, edge and face: colour [512, 3]; light = plain + slope (point . LIGHT); how dark dark cells are.
 
     The light on a surface with the normal n is AMBIENT + DIFFUSE n . LIGHT, and n is the same all over a face; on a
     ball it is (point - middle) / radius.
@@ -201,16 +239,23 @@ def _looks(scene: Scene, camera: Camera) -> tuple[Array, Array, Array, Array]:
     slope = jnp.where(scene.radius > 0.0, DIFFUSE / jnp.maximum(scene.radius, _SMALL), 0.0)  # [P]
     balls = AMBIENT - slope * jnp.sum(light[:, None] * scene.ball_centre, axis=0)
     glow = scene.glow[:, None]
-    plain = jnp.concatenate([boxes, jnp.broadcast_to(balls[:, None], (balls.shape[0], _FACES))])
-    plain = glow + (1.0 - glow) * plain
-    slopes = jnp.concatenate([jnp.zeros_like(boxes), jnp.broadcast_to(slope[:, None], (slope.shape[0], _FACES))])
-    slopes = (1.0 - glow) * slopes
-    rgb = jnp.concatenate([jnp.array([SKY], jnp.float32), scene.rgb.astype(jnp.float32)])
-    rgb = jnp.repeat(jnp.pad(rgb, ((0, _SLOTS - rgb.shape[0]), (0, 0))), _FACES, axis=0)
-    return rgb, _table(plain).at[:_FACES].set(1.0), _table(slopes), _table(scene.pattern[:, None])
+    plain = jnp.concatenate([boxes, jnp.broadcast_to(balls[:, None], (balls.shape[0], 4))])
+    plain = jnp.tile(glow + (1.0 - glow) * plain, 2)
+    slopes = (1.0 - scene.glow) * jnp.pad(slope, (boxes.shape[0], 0))
+    return _colours(scene), _table(plain).at[:_LOOKS].set(1.0), _table(slopes[:, None]), _table(scene.pattern[:, None])
+
+
+def _colours(scene: Scene) -> Array:
+    """[512, 3] of everything and its edges; the sky comes first."""
+    count, edges = scene.yaw.shape[0], scene.edge.shape[0]
+    edge = scene.rgb.at[count - edges : count].set(scene.edge)
+    both = jnp.stack([scene.rgb, edge], axis=1)  # [N + P, 2, 3]
+    both = jnp.concatenate([jnp.broadcast_to(jnp.array(SKY, jnp.float32), (1, 2, 3)), both])
+    both = jnp.pad(both, ((0, _SLOTS - both.shape[0]), (0, 0), (0, 0)))
+    return jnp.repeat(both.reshape(-1, 3), _ON_EDGE, axis=0)
 
 
 def _table(values: Array) -> Array:
-    """[256] from numbers per thing and face [n, 4] or [n, 1]; nothing for the sky."""
-    values = jnp.broadcast_to(values, (values.shape[0], _FACES))
+    """[512] from numbers per thing and look [n, 8] or [n, 1]; nothing for the sky."""
+    values = jnp.broadcast_to(values, (values.shape[0], _LOOKS))
     return jnp.pad(values, ((1, _SLOTS - 1 - values.shape[0]), (0, 0))).reshape(-1)
