@@ -98,6 +98,17 @@ def test_engines(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_hard_eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # in the processes that it starts
+    figures = figures_of("hard_eight", tmp_path, batch=2, boxes=14, seconds=0.02, rounds=1, compilations=0)
+    assert figures["ours_over_naive_96x72"] == pytest.approx(
+        figures["frames_per_core_second_96x72"] / figures["naive_frames_per_core_second_96x72"]
+    )
+    assert figures["physics_steps_per_core_second"] > 0
+    assert figures["frames_per_second_32x24"] > 0
+
+
+@pytest.mark.slow
 def test_report(tmp_path: Path) -> None:
     figures = figures_of("report", tmp_path, runs=2, seeds=1, lines=3)
     assert (figures["runs"], figures["page_megabytes"] > 0) == (2, True)

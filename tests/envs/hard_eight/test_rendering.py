@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from byol_explore.envs.worlds.hard_eight.rendering import SKY, Camera, Scene, render
+from byol_explore.envs.worlds.hard_eight.rendering import EYE, SKY, Camera, Lens, Scene, render
 from envs.hard_eight.tracer import trace
 
 SCENES, BOXES, EDGED, SPHERES = 100, 14, 6, 4
 HEIGHT, WIDTH = 24, 32
-Draw = Callable[[Scene, Camera], np.ndarray]
+Draw = Callable[..., np.ndarray]
 
 
 def draw_scene(rng: np.random.Generator) -> Scene:
@@ -36,8 +36,8 @@ def draw_camera(rng: np.random.Generator) -> Camera:
 
 @pytest.fixture(scope="module")
 def draw() -> Draw:
-    program = jax.jit(lambda scene, camera: render(scene, camera, HEIGHT, WIDTH))
-    return lambda scene, camera: np.asarray(program(scene, camera))
+    program = jax.jit(lambda scene, camera, lens: render(scene, camera, HEIGHT, WIDTH, lens))
+    return lambda scene, camera, lens=EYE: np.asarray(program(scene, camera, lens))
 
 
 def test_pixels_equal_a_slow_tracer(draw: Draw) -> None:
@@ -45,10 +45,19 @@ def test_pixels_equal_a_slow_tracer(draw: Draw) -> None:
     others = 0
     for seed in range(SCENES):
         rng = np.random.default_rng(seed)
-        scene, camera = draw_scene(rng), draw_camera(rng)
-        seen = draw(scene, camera).astype(float)
-        others += int(np.sum(np.any(np.abs(seen - trace(scene, camera, HEIGHT, WIDTH)) > 1.5, axis=-1)))
+        scene, camera, lens = draw_scene(rng), draw_camera(rng), EYE if seed % 4 else Lens(0.2, 0.15, 0.0)
+        seen = draw(scene, camera, lens).astype(float)
+        others += int(np.sum(np.any(np.abs(seen - trace(scene, camera, HEIGHT, WIDTH, lens)) > 1.5, axis=-1)))
     assert others <= 1e-3 * SCENES * HEIGHT * WIDTH
+
+
+def test_all_boxes_at_once_give_the_same_picture(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is done where there is no CPU."""
+    rng = np.random.default_rng(3)
+    scene, camera = draw_scene(rng), draw_camera(rng)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    at_once = jax.jit(lambda scene, camera, lens: render(scene, camera, HEIGHT, WIDTH, lens))(scene, camera, EYE)
+    np.testing.assert_array_equal(at_once, draw(scene, camera))
 
 
 def empty(scene: Scene) -> Scene:

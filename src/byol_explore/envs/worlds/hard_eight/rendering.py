@@ -195,17 +195,17 @@ def _nearest_ball(scene: Scene, camera: Camera, u: Array, v: Array) -> Array:
     o = camera.eye[:, None] - scene.ball_centre
     along = jnp.stack([jnp.sum(o * axis[:, None], axis=0) for axis in camera.axes()], axis=-1)  # [P, 3]
     outside = jnp.sum(o * o, axis=0) - scene.radius**2
+    outside = jnp.where((outside > 0.0) & (scene.radius > 0.0), outside, _NEVER)  # so far that it is not seen
     first_slot = scene.yaw.shape[0] + 1
     slots = jnp.arange(first_slot, first_slot + scene.radius.shape[0], dtype=jnp.int32)
 
-    def hit(along: Array, outside: Array, radius: Array, slot: Array) -> Array:
+    def hit(along: Array, outside: Array, scale: Array, slot: Array) -> Array:
         b = (along[0] + along[1] * u) + along[2] * v
         root = b * b - square * outside
-        inverse = (jnp.sqrt(jnp.maximum(root, 0.0)) - b) / outside
-        seen = (root > 0.0) & (b < 0.0) & (outside > 0.0) & (radius > 0.0)
-        return jnp.where(seen, _bits(inverse) & ~_LOW | slot * _LOOKS | 3, 0)
+        inverse = (jnp.sqrt(jnp.maximum(root, 0.0)) - b) * scale
+        return jnp.where((root > 0.0) & (b < 0.0), _bits(inverse) & ~_LOW | slot * _LOOKS | 3, 0)
 
-    return _maximum(hit, (along, outside, scene.radius, slots), jnp.zeros((v.shape[0], u.shape[1]), jnp.int32))
+    return _maximum(hit, (along, outside, 1.0 / outside, slots), jnp.zeros((v.shape[0], u.shape[1]), jnp.int32))
 
 
 def _shade(scene: Scene, camera: Camera, nearest: Array, u: Array, v: Array, fade: float) -> Array:
@@ -220,14 +220,15 @@ def _shade(scene: Scene, camera: Camera, nearest: Array, u: Array, v: Array, fad
         place = camera.eye[axis] + depth * (forward[axis] + u * right[axis] + v * up[axis])
         lit += place * LIGHT[axis].astype(np.float32)
         dark += jnp.floor((place + SHIFT[axis]) * CELLS[axis]).astype(jnp.int32)
-    rgb, plain, slope, pattern = _looks(scene, camera)
-    light = (plain[look] + slope[look] * lit) * (1.0 - pattern[look] * (dark & 1))
-    light *= jnp.where(look == 0, 1.0, inverse / (inverse + fade))
-    return jnp.clip(rgb[look] * light[..., None], 0.0, 255.0).astype(jnp.uint8)
+    plain, slope = _lights(scene, camera)
+    cell = 2 * look + (dark & 1)
+    light = (plain[cell] + slope[cell] * lit) * (inverse / (inverse + fade))
+    light = jnp.where(look == 0, 1.0, light)
+    return jnp.clip(_colours(scene)[look] * light[..., None], 0.0, 255.0).astype(jnp.uint8)
 
 
-def _looks(scene: Scene, camera: Camera) -> tuple[Array, Array, Array, Array]:
-    """Tables over slot, edge and face: colour [512, 3]; light = plain + slope (point . LIGHT); how dark dark cells are.
+def _lights(scene: Scene, camera: Camera) -> tuple[Array, Array]:
+    """Tables [1024] over slot, edge, face, and light or dark cells of the pattern: plain + slope (point . LIGHT).
 
     The light on a surface with the normal n is AMBIENT + DIFFUSE n . LIGHT, and n is the same all over a face; on a
     ball it is (point - middle) / radius.
@@ -238,11 +239,11 @@ def _looks(scene: Scene, camera: Camera) -> tuple[Array, Array, Array, Array]:
     boxes = jnp.pad(AMBIENT + DIFFUSE * facing.T, ((0, 0), (0, 1)))  # [N, 4]
     slope = jnp.where(scene.radius > 0.0, DIFFUSE / jnp.maximum(scene.radius, _SMALL), 0.0)  # [P]
     balls = AMBIENT - slope * jnp.sum(light[:, None] * scene.ball_centre, axis=0)
-    glow = scene.glow[:, None]
+    glow, cells = scene.glow[:, None], jnp.stack([jnp.ones_like(scene.pattern), 1.0 - scene.pattern], axis=1)
     plain = jnp.concatenate([boxes, jnp.broadcast_to(balls[:, None], (balls.shape[0], 4))])
     plain = jnp.tile(glow + (1.0 - glow) * plain, 2)
-    slopes = (1.0 - scene.glow) * jnp.pad(slope, (boxes.shape[0], 0))
-    return _colours(scene), _table(plain).at[:_LOOKS].set(1.0), _table(slopes[:, None]), _table(scene.pattern[:, None])
+    slopes = (1.0 - glow) * jnp.pad(slope, (boxes.shape[0], 0))[:, None]
+    return _table(plain, cells), _table(slopes, cells)
 
 
 def _colours(scene: Scene) -> Array:
@@ -255,7 +256,7 @@ def _colours(scene: Scene) -> Array:
     return jnp.repeat(both.reshape(-1, 3), _ON_EDGE, axis=0)
 
 
-def _table(values: Array) -> Array:
-    """[512] from numbers per thing and look [n, 8] or [n, 1]; nothing for the sky."""
-    values = jnp.broadcast_to(values, (values.shape[0], _LOOKS))
-    return jnp.pad(values, ((1, _SLOTS - 1 - values.shape[0]), (0, 0))).reshape(-1)
+def _table(values: Array, cells: Array) -> Array:
+    """[1024] from numbers per thing and look [n, 8] or [n, 1], times those per thing and cell [n, 2]; first the sky."""
+    values = jnp.broadcast_to(values[:, :, None] * cells[:, None], (values.shape[0], _LOOKS, 2))
+    return jnp.pad(values, ((1, _SLOTS - 1 - values.shape[0]), (0, 0), (0, 0))).reshape(-1)
