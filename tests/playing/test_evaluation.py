@@ -133,6 +133,16 @@ def test_films_of_several_tasks_have_one_size(tmp_path: Path) -> None:
     np.testing.assert_array_equal(bright, np.broadcast_to(np.arange(20) < 10, (16, 20)))
 
 
+def test_a_film_keeps_the_colours_of_what_is_small(tmp_path: Path) -> None:
+    """Among a hundred shades of something else."""
+    frame = np.repeat(np.random.default_rng(0).integers(60, 200, (64, 64, 1)), 3, axis=2).astype(np.uint8)
+    frame[10:13, 10:13], frame[20:24, 20:24] = (120, 255, 40), (50, 220, 235)
+    save_film(tmp_path / "film.gif", [frame])
+    with Image.open(tmp_path / "film.gif") as film:
+        seen = np.asarray(film.convert("RGB"), int)
+    np.testing.assert_allclose(seen[[11, 21], [11, 21]], frame[[11, 21], [11, 21]], atol=10)
+
+
 @pytest.mark.parametrize(("name", "start"), [("film.webp", b"RIFF"), ("film.MP4", b"ftyp"), ("film.gif", b"GIF8")])
 def test_a_film_is_what_its_name_says(tmp_path: Path, name: str, start: bytes) -> None:
     save_film(tmp_path / name, [np.full((9, 15, 3), value, np.uint8) for value in (0, 120, 240)])

@@ -32,7 +32,7 @@ def save_film(path: Path, frames: list[np.ndarray], milliseconds: int = 80) -> N
         return
     images = [Image.fromarray(frame) for frame in _of_one_size(frames)]
     if path.suffix.lower() == ".gif":
-        images = [image.quantize(64) for image in images]
+        images = [image.quantize(64, Image.Quantize.MAXCOVERAGE) for image in images]  # keeps what is small
     images[0].save(path, save_all=True, append_images=images[1:], duration=milliseconds, loop=0)
 
 
