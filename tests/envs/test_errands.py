@@ -15,7 +15,6 @@ from byol_explore.types import Action
 from envs.test_base import player
 
 BOTH = ("near", "far")
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
 
 
 def errand_of(observation: np.ndarray) -> np.ndarray:

@@ -30,8 +30,6 @@ from byol_explore.types import Trajectory
 from hosts import indifferent
 from runs import DISPATCH, assert_same_checkpoints, quickly, run, saved, shared_runtime, tiny
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
-
 WORLD, NAMES = "probe:near-or-far", ["probe:near", "probe:far"]
 WHOLE, HALF = 8, 4  # dispatches
 STAGES = list(Errands.stages)

@@ -11,8 +11,6 @@ from byol_explore.envs.worlds.hard_eight.settings import TASKS
 from byol_explore.envs.worlds.hard_eight.world import Level, begin
 from envs.hard_eight.pens import deepest
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
-
 LEVELS = 64
 
 

@@ -20,8 +20,6 @@ from byol_explore.errors import UserError
 from byol_explore.spaces import ActionSpec, Image, Tokens, Vector
 from byol_explore.types import Action, TimeStep
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
-
 SMALL = {"resolution": "32x24", "actions": "discrete"}
 Step = Callable[[Episode, Action], tuple[Episode, TimeStep]]
 

@@ -13,8 +13,6 @@ from byol_explore.envs.worlds.hard_eight.palette import COLOURS
 from byol_explore.envs.worlds.hard_eight.world import Level, World, begin
 from envs.hard_eight.pens import finish, pen
 
-pytestmark = pytest.mark.usefixtures("compiles_quickly")
-
 SIZE = (36, 48)
 
 
