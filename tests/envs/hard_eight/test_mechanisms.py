@@ -4,9 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from byol_explore.envs.worlds.hard_eight import mechanisms
 from byol_explore.envs.worlds.hard_eight.building import Builder
 from byol_explore.envs.worlds.hard_eight.physics import SKIN
-from byol_explore.envs.worlds.hard_eight.world import Doors, Level
+from byol_explore.envs.worlds.hard_eight.world import Doors, Level, begin
 from envs.hard_eight.pens import SIZE, Played, controls, finish, in_one_length, pen
 
 run = in_one_length(150)
@@ -60,16 +61,27 @@ def test_what_is_used_up_leaves_the_hand() -> None:
     assert played.world.is_open[-1, 0]
 
 
-def test_a_sensor_that_must_be_kept_touched_ignores_hands() -> None:
-    """Pressing a body against it by hand, however precisely, opens nothing; a body that rests there does."""
+def test_a_sensor_that_must_stay_touched_lights_up_in_a_hand_and_opens_nothing() -> None:
+    """Pressing a body against it, however precisely, opens no door; a body that rests there does."""
     level = finish(with_sensor(height=1.1, must_stay=True), at=(-1.2, 0.0))
     pressed = run(level, controls((15, {"grip": True}), (60, {"grip": True, "move": 0.6})))
-    touches = pressed.world.bodies.centre[:, 0, 0] > SIZE - 0.24
-    held = pressed.world.hand.held == 0
-    assert (touches & held).any()
-    assert not pressed.world.is_open[touches & held].any()
+    touches = pressed.effects.touched[:, 0] & (pressed.world.hand.held == 0)
+    assert touches.any()
+    np.testing.assert_array_equal(pressed.world.is_on[:, 0], pressed.effects.touched[:, 0])
+    assert not pressed.world.is_open.any()
     resting = push(finish(with_sensor(must_stay=True), at=(-1.0, 0.0)))
     assert resting.world.is_open[-1, 0]
+
+
+@pytest.mark.parametrize("push", [0.0, 1.0], ids=["let go", "thrown"])
+def test_a_sensor_that_must_stay_touched_is_not_fooled_by_what_falls_past_it(push: float) -> None:
+    """Not even for a moment: whoever stands at the door then would slip through."""
+    level = finish(with_sensor(height=0.9, must_stay=True), at=(-1.2, 0.0))
+    parts = (15, {"grip": True}), (17, {"grip": True, "move": 1.0}), (1, {"push": push}), (30, {})
+    played = run(level, controls(*parts))
+    flies = (played.world.hand.held == -1) & (played.world.bodies.centre[:, 2, 0] > 0.25)
+    assert (flies & played.effects.touched[:, 0]).any()
+    assert not played.world.is_open.any()
 
 
 def test_a_door_waits_until_nothing_stands_in_its_way() -> None:
@@ -114,3 +126,16 @@ def test_what_falls_comes_back_when_there_is_room() -> None:
     assert crate[:, 2].min() < 0.0
     np.testing.assert_allclose(crate[-1], [1.0, 0.0, 0.2], atol=5e-3)
     assert played.overlap.max() <= SKIN
+
+
+def test_what_rests_where_no_hand_gets_it_comes_back() -> None:
+    """A crate on a post too high; one on a lower post stays."""
+    builder = pen()
+    for y, top in ((0.0, 1.8), (1.5, 0.6)):
+        builder.box((-0.2, y - 0.2, 0.0), (0.2, y + 0.2, top), "stone")
+        builder.crate((1.0, y, 0.2), CUBE, "red")
+    level = finish(builder, at=(-2.0, 0.0))
+    world = begin(level)
+    there = world.bodies.centre.at[:, :2].set(jnp.array([[0.0, 0.0], [0.0, 1.5], [2.0, 0.8]]))
+    world, _ = mechanisms.react(level, world._replace(bodies=world.bodies._replace(centre=there)))
+    np.testing.assert_allclose(world.bodies.centre[:, :2].T, [[1.0, 0.0, 0.2], [0.0, 1.5, 0.8]], atol=1e-6)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from byol_explore.envs.worlds.hard_eight.hand import holds
+from byol_explore.envs.worlds.hard_eight.hand import HIGHEST, holds
 from byol_explore.envs.worlds.hard_eight.world import (
     BODIES,
     FAR_BELOW,
@@ -31,13 +31,13 @@ class Effects(NamedTuple):
 
     reward: Array  # []
     ends: Array  # [] whether the large apple was eaten
-    touched: Array  # [K] sensors that a body touches which they accept
+    touched: Array  # [K] sensors that a body touches which they accept, in a hand or not
 
 
 def react(level: Level, world: World) -> tuple[World, Effects]:
     """All that follows from where things are now."""
-    world, touched = _switch(level, world)
-    world = _open(level, world)
+    world, touched, works = _switch(level, world)
+    world = _open(level, world, works)
     world, eaten = _eat(level, world)
     world, entered = _enter(level, world)
     paid = jnp.sum(jnp.where(eaten, level.apples.reward, 0.0)) + jnp.sum(jnp.where(entered, level.zones.reward, 0.0))
@@ -45,15 +45,25 @@ def react(level: Level, world: World) -> tuple[World, Effects]:
     return _recover(level, world), Effects(paid, ends, touched)
 
 
-def _switch(level: Level, world: World) -> tuple[World, Array]:
-    """Sensors: latched by a touch, or on for as long as a body touches them that nobody holds."""
+def _switch(level: Level, world: World) -> tuple[World, Array, Array]:
+    """The world after sensors were touched, which of them are [K], and which work [K].
+
+    Most are on for good after a touch, and work as soon as they are on. One that must stay touched is on while it is
+    touched, which shows, and works only while a body touches it that rests on something: one in a hand, however
+    precisely it is pressed, does not move the door, nor does one that flies by.
+    """
     sensors = level.sensors
     touches = overlaps(sensors.boxes, world.bodies.hull, TOUCH) & sensors.accepts  # [K, M]
-    touches &= ~(sensors.must_stay[:, None] & holds(world.hand)[None])
     touched = jnp.any(touches, axis=1)
     used = jnp.any(touches & (sensors.uses_up & ~world.is_on)[:, None], axis=0)
-    is_on = jnp.where(sensors.must_stay, touched, world.is_on | touched)
-    return remove(world, used)._replace(is_on=is_on), touched
+    is_on = touched | (world.is_on & ~sensors.must_stay)
+    works = jnp.where(sensors.must_stay, jnp.any(touches & rests(world)[None], axis=1), is_on)
+    return remove(world, used)._replace(is_on=is_on), touched, works
+
+
+def rests(world: World) -> Array:
+    """[M] bodies that lie on something and that nobody holds: only these are not about to fall."""
+    return (world.bodies.velocity[2] == 0.0) & ~holds(world.hand) & (world.bodies.half[2] > 0.0)
 
 
 def remove(world: World, gone: Array) -> World:
@@ -69,10 +79,10 @@ def remove(world: World, gone: Array) -> World:
     return world._replace(bodies=bodies, hand=hand._replace(held=held, distance=distance, force=force))
 
 
-def _open(level: Level, world: World) -> World:
+def _open(level: Level, world: World, works: Array) -> World:
     """Doors go where their sensors want them, as soon as nothing is in the way."""
     needs = level.doors.needs
-    wanted = jnp.all(~needs | world.is_on[None], axis=1) & jnp.any(needs, axis=1)
+    wanted = jnp.all(~needs | works[None], axis=1) & jnp.any(needs, axis=1)
     there = doors_now(level, wanted)
     is_free = ~jnp.any(overlaps(there, movers(world)), axis=1)
     return world._replace(is_open=jnp.where(is_free, wanted, world.is_open))
@@ -95,13 +105,19 @@ def _enter(level: Level, world: World) -> tuple[World, Array]:
 
 
 def _recover(level: Level, world: World) -> World:
-    """Whoever has fallen out of the level is where it was at first again, as soon as there is room."""
+    """Whoever has fallen out of the level is where it was at first again, as soon as there is room.
+
+    So is a body that has come to rest where no hand gets it, on a post or on the plinth: no level becomes unsolvable
+    by that.
+    """
     agent, bodies = world.agent, world.bodies
     first = world._replace(bodies=level.start, agent=agent._replace(centre=level.entrance))
     now, start = movers(world), movers(first)
     taken = jnp.any(overlaps(start, now) & ~jnp.eye(BODIES + 1, dtype=bool), axis=1)
     taken |= jnp.any(overlaps(start, doors_now(level, world.is_open)), axis=1)
-    returns = (now.centre[2] < FALLEN) & (now.half[2] > 0.0) & ~taken
+    is_lost = (now.centre[2] < FALLEN) & (now.half[2] > 0.0)
+    is_lost = is_lost.at[1:].set(is_lost[1:] | _out_of_reach(level, world))
+    returns = is_lost & ~taken
     bodies = bodies._replace(
         centre=jnp.where(returns[1:], level.start.centre, bodies.centre),
         yaw=jnp.where(returns[1:], level.start.yaw, bodies.yaw),
@@ -112,3 +128,9 @@ def _recover(level: Level, world: World) -> World:
         velocity=jnp.where(returns[0], 0.0, agent.velocity),
     )
     return world._replace(bodies=bodies, agent=agent)
+
+
+def _out_of_reach(level: Level, world: World) -> Array:
+    """[M] bodies that rest higher than a hand gets from the ground, and not where they belong."""
+    height = world.bodies.centre[2]
+    return rests(world) & (height > HIGHEST) & (height > level.start.centre[2] + 0.1)
