@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from byol_explore.envs.worlds.hard_eight.building import THICKNESS
+from byol_explore.envs.worlds.hard_eight.hand import is_hidden
 from byol_explore.envs.worlds.hard_eight.layouts import LAYOUTS, draw
 from byol_explore.envs.worlds.hard_eight.physics import SKIN
 from byol_explore.envs.worlds.hard_eight.settings import TASKS
-from byol_explore.envs.worlds.hard_eight.world import Level, begin
+from byol_explore.envs.worlds.hard_eight.world import Level, begin, obstacles
 from envs.hard_eight.pens import deepest
 
 LEVELS = 64
@@ -67,3 +69,18 @@ def test_keys_have_the_colour_of_their_sensor(drawn: dict[str, tuple[Level, np.n
             assert accepted == level.sensors.colour[index, 0]
             others = ~level.sensors.accepts[index, 0] & (level.start.half[index, 2] > 0.0)
             assert accepted not in level.colour[index][others]
+
+
+def test_no_key_can_be_thrown_to_where_nobody_gets_it(drawn: dict[str, tuple[Level, np.ndarray]]) -> None:
+    """In Drawbridge walls and raised bridges stand between islands; in Throw Across all that lies beyond is the pad."""
+    level: Level = jax.tree.map(jnp.asarray, drawn["drawbridge"][0])
+    fixed = jax.vmap(lambda one: obstacles(one, begin(one).is_open))(level)
+    hidden = jax.jit(jax.vmap(is_hidden))
+    first, *others = jnp.moveaxis(level.start.centre[:, :, :3], 2, 0)
+    ends = list(jnp.moveaxis(level.apples.centre[:, :, :3], 2, 0))
+    ways = [(first, other) for other in (*others, *ends)] + [(other, end) for other in others for end in ends]
+    for thrown, lands in ((0.3, 0.2), (1.1, 0.2), (2.8, 2.0)):
+        assert all(hidden(a.at[:, 2].set(thrown), b.at[:, 2].set(lands), fixed).all() for a, b in ways)
+    level = drawn["throw-across"][0]
+    beyond, pad = (boxes.half[:, :2, index] for boxes, index in ((level.static, 1), (level.sensors.boxes, 0)))
+    np.testing.assert_allclose(beyond - pad, THICKNESS, atol=1e-5)

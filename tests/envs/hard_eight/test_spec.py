@@ -106,7 +106,7 @@ def test_pictures_show_something(starts: tuple[Episode, TimeStep]) -> None:
 
 
 def test_an_episode_is_cut_off_at_its_time(every: HardEight, starts: tuple[Episode, TimeStep], step: Step) -> None:
-    limits = np.array([-(-tasks.ticks_of(name) // 3) for name in TASKS])
+    limits = np.array([-(-tasks.ticks_of(name, "discrete") // 3) for name in TASKS])
     assert every.spec.max_steps == limits.max()
     state, _ = starts
     limit = limits[np.asarray(state.level.task)]
@@ -145,6 +145,13 @@ def test_moves_do_what_they_are_called(starts: tuple[Episode, TimeStep], step: S
     for move, sign in (("forward", 1.0), ("back", -1.0)):
         gone = np.sum((after[move].centre - before.centre)[:, :2] * heading, axis=1)
         assert np.median(sign * gone) == pytest.approx(0.6, abs=0.05)
+
+
+def test_a_push_with_an_empty_hand_is_how_to_stay(starts: tuple[Episode, TimeStep], step: Step) -> None:
+    """Nothing at all changes: the discrete set needs no action of its own for that."""
+    before, after = starts[0].world, step(starts[0], action(MOVES.index("push"), 0))[0].world
+    for now, then in zip(jax.tree.leaves(after), jax.tree.leaves(before), strict=True):
+        np.testing.assert_allclose(now, then, atol=5e-3)
 
 
 def test_stages_are_told_and_not_seen(every: HardEight, starts: tuple[Episode, TimeStep]) -> None:

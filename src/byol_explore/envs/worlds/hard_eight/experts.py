@@ -96,13 +96,13 @@ def wall_sensor_stack(level: Level, world: World) -> Wish:
     bodies = world.bodies.centre[:2, :2] - sensor[:2, None]
     gap = normal @ bodies - jnp.abs(normal) @ hull.half[:2, :2]  # from the wall, of both crates
     aside = jnp.abs(jnp.stack([-normal[1], normal[0]]) @ bodies)
-    low = world.bodies.centre[2, :2] < 0.3
+    low = world.bodies.centre[2, :2] < 0.4
     is_base = low & (gap < 0.12) & (aside < 0.3) & (jnp.arange(2) != world.hand.held)
     has_base = jnp.any(is_base)
     base = jnp.where(has_base, jnp.argmax(is_base), jnp.where(world.hand.held >= 0, world.hand.held, 0))
     upper = 1 - base
-    lay = _set_down(level, world, base, 0.35, gap, aside)
-    put = _set_down(level, world, upper, 0.95, gap, aside)
+    lay = _set_down(level, world, base, 0.45, gap, aside)
+    put = _set_down(level, world, upper, 1.12, gap, aside)
     build = chosen(has_base, put, lay)
     return chosen(world.is_open[0], eat(level, world), build)
 
@@ -169,7 +169,7 @@ def throw_across(level: Level, world: World) -> Wish:
     carried = 1
     throw = chosen(world.hand.held == 0, _throw(world, edge, over), _wait_or_take(level, world, 0, edge, over))
     side = (world.agent.centre[:2] - gate) @ over
-    cross = skills.pass_by(world, gate, gate + 1.1 * over, 1.6, grip=world.hand.held == carried)
+    cross = skills.pass_by(world, gate, gate + 1.1 * over, 3.5, grip=world.hand.held == carried)
     bring = chosen(side > 0.9, press(level, world, 1), cross)
     fetch = chosen(world.hand.held == carried, bring, take(level, world, carried))
     last = chosen(side > 0.7, eat(level, world), cross)
@@ -188,9 +188,9 @@ def _throw(world: World, edge: Array, over: Array) -> Wish:
     agent = world.agent
     err = jnp.arctan2(over[1], over[0]) - agent.yaw
     is_set = (_norm(agent.centre[:2] - edge) < 0.25) & (_norm(world.bodies.velocity[:, 0]) < 0.6)
-    is_set &= jnp.abs(jnp.sin(err)) + (jnp.cos(err) < 0.0) + jnp.abs(agent.pitch - 0.15) < 0.2
-    look = agent.eye + jnp.concatenate([over, jnp.array([0.15])])
-    push = jnp.where(is_set, 0.8, 0.0)
+    is_set &= jnp.abs(jnp.sin(err)) + (jnp.cos(err) < 0.0) + jnp.abs(agent.pitch - 0.25) < 0.2
+    look = agent.eye + jnp.concatenate([over, jnp.array([0.25])])
+    push = jnp.where(is_set, 1.0, 0.0)
     return Wish(edge, look, ~is_set, push, skills.others(world, jnp.asarray(0)), jnp.array(False))
 
 
@@ -198,18 +198,19 @@ def drawbridge(level: Level, world: World) -> Wish:
     apple = skills.large_apple(level)[:2]
     way = level.landmarks[:2, :3] - apple[:, None]
     last = 1 + jnp.argmin(jnp.sum(way * way, axis=0)[1:])
-    first = chosen(world.hand.held >= 0, press(level, world, 0), take(level, world, _next_key(level, world)))
+    first = chosen(world.hand.held >= 0, press(level, world, 0), take(level, world, _next_key(world)))
     over = _cross(level, world, 0)
-    second = chosen(world.hand.held >= 0, press(level, world, last), take(level, world, _next_key(level, world)))
+    second = chosen(world.hand.held >= 0, press(level, world, last), take(level, world, _next_key(world)))
     second = chosen(_is_over(level, world, 0), second, over)
     end = chosen(_is_over(level, world, last), walk(world, apple), _cross(level, world, last))
     end = chosen(_is_over(level, world, 0), end, over)
     return chosen(world.is_open[last], end, chosen(world.is_open[0], second, first))
 
 
-def _next_key(level: Level, world: World) -> Array:
-    """The first of the keys that are left."""
-    return jnp.argmax(level.liftable & (world.bodies.half[2] > 0.0))
+def _next_key(world: World) -> Array:
+    """The nearest of the keys that are left."""
+    away = world.bodies.centre[:2] - world.agent.centre[:2, None]
+    return jnp.argmin(jnp.where(world.bodies.half[2] > 0.0, jnp.sum(away * away, axis=0), jnp.inf))
 
 
 def _beyond(level: Level, bridge: Array | int) -> Array:
@@ -219,13 +220,13 @@ def _beyond(level: Level, bridge: Array | int) -> Array:
 
 def _is_over(level: Level, world: World, bridge: Array | int) -> Array:
     way = _beyond(level, bridge)
-    return (world.agent.centre[:2] - level.landmarks[:2, bridge]) @ way / _norm(way) > 0.9
+    return (world.agent.centre[:2] - level.landmarks[:2, bridge]) @ way / _norm(way) > 1.0
 
 
 def _cross(level: Level, world: World, bridge: Array | int) -> Wish:
     gate = level.landmarks[:2, bridge]
     way = _beyond(level, bridge)
-    return skills.pass_by(world, gate, gate + 1.4 * way / _norm(way), 1.25)
+    return skills.pass_by(world, gate, gate + 1.6 * way / _norm(way), 1.25)
 
 
 def _norm(vector: Array) -> Array:

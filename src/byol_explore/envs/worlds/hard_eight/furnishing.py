@@ -9,14 +9,15 @@ import numpy as np
 
 from byol_explore.envs.worlds.hard_eight.building import THICKNESS, Builder, Number, Point
 from byol_explore.envs.worlds.hard_eight.palette import NUMBERS
-from byol_explore.envs.worlds.hard_eight.world import CEILING
+from byol_explore.envs.worlds.hard_eight.world import ABYSS, CEILING
 from byol_explore.types import Array
 
 DOOR = 0.5  # half the width of a doorway
 LINTEL = 2.2  # its height
 PLATE = 0.02  # half of how thick sensors are
 DRAWS = 96  # random numbers of a level
-RECESS = (0.36, 0.7)  # half the width of a recess, and how deep it is
+RECESS = (0.5, 0.55)  # half the width of a recess, and how deep it is
+CHAMBER = 3.0  # how deep the room with the large apple is
 
 
 class Dice:
@@ -93,17 +94,41 @@ def chamber(builder: Builder, x: Number, y: Number, colour: Number, door_colour:
     lintel = (x - DOOR, y - THICKNESS, LINTEL), (x + DOOR, y + THICKNESS, CEILING)
     builder.box(*lintel, door_colour, pattern=0.0, glow=0.4)
     door(builder, (x - DOOR, y - THICKNESS), (x + DOOR, y + THICKNESS), door_colour, needs)
-    builder.floor(x - 1.0, y, x + 1.0, y + 2.0)
-    builder.wall((x - 1.0, y + 0.2), (x - 1.0, y + 2.0), colour)
-    builder.wall((x + 1.0, y + 0.2), (x + 1.0, y + 2.0), colour)
-    builder.wall((x - 1.0, y + 2.0), (x + 1.0, y + 2.0), colour)
-    builder.apple((x, y + 1.2, 0.4), 10.0)
+    builder.floor(x - 1.0, y, x + 1.0, y + CHAMBER)
+    builder.wall((x - 1.0, y + 0.2), (x - 1.0, y + CHAMBER), colour)
+    builder.wall((x + 1.0, y + 0.2), (x + 1.0, y + CHAMBER), colour)
+    builder.wall((x - 1.0, y + CHAMBER), (x + 1.0, y + CHAMBER), colour)
+    builder.apple((x, y + CHAMBER - 0.6, 0.4), 10.0)
     builder.landmark((x, y, 0.0))
 
 
 def door(builder: Builder, low: Point, high: Point, colour: Number, needs: Sequence[int]) -> None:
     """A door that sinks into the ground."""
     builder.door(((*low, 0.0), (*high, LINTEL)), ((*low, -LINTEL - 0.6), (*high, -0.6)), colour, needs)
+
+
+def gate(
+    builder: Builder, bridge: tuple[Point, Point, int], ends: tuple[float, float], colour: Number, paint: Number,
+    needs: Sequence[int],
+) -> None:  # fmt: skip
+    """A drawbridge, by its corners and its axis, that stands in the gate of a wall beyond it, which has two ends.
+
+    The wall comes up from the abyss: what is on one side of it gets to the other only over the bridge.
+    """
+    (low, high, axis), across = bridge, 1 - bridge[2]
+    edge, height = high[axis], high[axis] - low[axis]
+
+    def at(along: Number, aside: Number) -> Point:
+        return (along, aside) if axis == 0 else (aside, along)
+
+    line = edge + THICKNESS
+    builder.wall(at(line, ends[0]), at(line, low[across] - THICKNESS), colour, bottom=ABYSS)
+    builder.wall(at(line, high[across] + THICKNESS), at(line, ends[1]), colour, bottom=ABYSS)
+    top = (*at(edge, low[across]), height), (*at(line + THICKNESS, high[across]), CEILING)
+    builder.box(*top, paint, pattern=0.0, glow=0.4)
+    raised = (*at(edge, low[across]), 0.0), (*at(line, high[across]), height)
+    builder.door(raised, ((*low, -THICKNESS), (*high, 0.0)), paint, needs)
+    builder.landmark((0.5 * (low[0] + high[0]), 0.5 * (low[1] + high[1]), 0.0))
 
 
 def plate(

@@ -58,7 +58,8 @@ class HardEight:
                 raise unknown("task of hard-eight", name, list(NAMES))
         self.settings = HardEightSettings() if settings is None else settings
         self._names, self._numbers = names, np.array([TASKS.index(name) for name in names], np.int32)
-        self._limits = np.array([-(-tasks.ticks_of(name) // self.settings.action_repeat) for name in TASKS], np.int32)
+        ticks = [tasks.ticks_of(name, self.settings.actions) for name in TASKS]
+        self._limits = np.array([-(-each // self.settings.action_repeat) for each in ticks], np.int32)
         specs = tuple(self._spec(PREFIX + name, int(self._limits[TASKS.index(name)])) for name in names)
         longest = max(spec.max_steps for spec in specs)
         whole = PREFIX + ALL if names == TASKS else ",".join(spec.name for spec in specs)

@@ -1,0 +1,117 @@
+"""What random actions or the scripted experts reach in Hard-Eight: the share of episodes that reach each stage.
+
+python benchmarks/hard_eight_shares.py --json shares.json
+python benchmarks/hard_eight_shares.py --actions discrete --task wall-sensor --episodes 1024
+python benchmarks/hard_eight_shares.py --policy expert --episodes 1000
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import jax
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from byol_explore.envs.worlds.hard_eight import tasks
+from byol_explore.envs.worlds.hard_eight.outcomes import Outcome, at_random, by_expert, play
+from byol_explore.envs.worlds.hard_eight.settings import TASKS, HardEightSettings
+from byol_explore.envs.worlds.hard_eight.spec import HardEight
+from byol_explore.errors import UserError, unknown
+from byol_explore.files import write_atomically
+
+Figures = dict[str, float | None]
+COLUMNS = (
+    TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("eta"),
+    TimeRemainingColumn(),
+)  # fmt: skip
+KINDS = {"nine": "continuous", "discrete": "discrete"}
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Play episodes without pictures and count what they reach."""
+
+    task: tuple[str, ...] = TASKS
+    """Tasks to play."""
+    actions: Literal["nine", "discrete"] = "nine"
+    """The nine actions of DM-HARD-8, or the moves and turns."""
+    policy: Literal["random", "expert"] = "random"
+    """Random: standard normal numbers, clipped, and fair coins; expert: the task's script, with the nine actions."""
+    episodes: int = 4096
+    """Episodes of each task."""
+    batch: int = 128
+    """Episodes at a time."""
+    seed: int = 0
+    """Of levels and actions."""
+    json: Path | None = None
+    """Also write the figures here."""
+
+
+def outcomes(arguments: Arguments, task: str) -> Iterator[Outcome]:
+    """Batch after batch of a task; the last one is cut to the number of episodes asked for."""
+    env = HardEight(task, HardEightSettings(resolution="32x24", actions=KINDS[arguments.actions]))
+    choose = by_expert(env) if arguments.policy == "expert" else at_random(env.spec.action)
+    key = jax.random.key(arguments.seed)
+    for start in range(0, arguments.episodes, arguments.batch):
+        batch = play(env, choose, jax.random.fold_in(key, start), arguments.batch)
+        yield Outcome(*[np.asarray(field)[: arguments.episodes - start] for field in batch])
+
+
+def measure(arguments: Arguments) -> dict[str, Figures]:
+    """Shares by task and stage, and the median length of the episodes that were solved."""
+    figures = {}
+    with Progress(*COLUMNS, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("", total=arguments.episodes * len(arguments.task))
+        for task in arguments.task:
+            progress.update(bar, description=task)
+            batches = []
+            for batch in outcomes(arguments, task):
+                batches.append(batch)
+                progress.advance(bar, len(batch.solved))
+            figures[task] = summary(Outcome(*[np.concatenate(field) for field in zip(*batches, strict=True)]))
+    return figures
+
+
+def summary(outcome: Outcome) -> Figures:
+    shares = dict(zip(HardEight.stages, np.mean(outcome.reached, axis=0).tolist(), strict=True))
+    solved = np.asarray(outcome.decisions)[np.asarray(outcome.solved)]
+    return shares | {"median decisions": float(np.median(solved)) if len(solved) else None}
+
+
+def show(figures: dict[str, Figures], title: str) -> None:
+    """A row for each task, percentages of episodes; the first real step of a task is marked."""
+    table = Table(title=title)
+    for column in ("task", *HardEight.stages, "median decisions"):
+        table.add_column(column, justify="left" if column == "task" else "right")
+    for task, shares in figures.items():
+        first = tasks.TABLE[TASKS.index(task)].first
+        cells = [f"{'*' if stage == first else ''}{100 * (shares[stage] or 0):.2f}" for stage in HardEight.stages]
+        median = shares["median decisions"]
+        table.add_row(task, *cells, "-" if median is None else f"{median:.0f}")
+    Console().print(table)
+
+
+def main(arguments: Arguments) -> None:
+    try:
+        for task in arguments.task:
+            if task not in TASKS:
+                raise unknown("task", task, list(TASKS))
+        if arguments.policy == "expert" and arguments.actions == "discrete":
+            raise UserError("the experts use the nine actions: leave --actions discrete out")
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    figures = measure(arguments)
+    show(figures, f"% of {arguments.episodes:,} episodes, {arguments.policy}, {arguments.actions} (* first step)")
+    if arguments.json is not None:
+        write_atomically(arguments.json, json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Arguments))
