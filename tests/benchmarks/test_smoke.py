@@ -109,6 +109,16 @@ def test_hard_eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+def test_hard_eight_shares(tmp_path: Path) -> None:
+    figures: Any = figures_of(
+        "hard_eight_shares", tmp_path, task=("wall-sensor",), policy="expert", episodes=6, batch=4
+    )
+    assert figures["wall-sensor"]["large apple"] > 0.5
+    assert figures["wall-sensor"]["touched"] >= figures["wall-sensor"]["large apple"]
+    assert figures["wall-sensor"]["median decisions"] > 1
+
+
+@pytest.mark.slow
 def test_report(tmp_path: Path) -> None:
     figures = figures_of("report", tmp_path, runs=2, seeds=1, lines=3)
     assert (figures["runs"], figures["page_megabytes"] > 0) == (2, True)
