@@ -95,6 +95,7 @@ def test_the_papers_agent_for_hard_eight() -> None:
     assert (config.optimizer.learning_rate, config.optimizer.b1) == (1e-4, 0.0)
     assert (config.runtime.batch_size, config.runtime.sequence_length) == (48, 80)
     assert config.env_ids == list(read_study("hard-eight").tasks)
+    assert config.tasks == "drawn"
 
 
 def test_the_large_agent_looks_one_step_ahead_in_longer_sequences(atari: Config) -> None:

@@ -53,6 +53,7 @@ _ATARI_SMALL = Config(
 # Appendix A.2 and C. Names of levels and entries are ours; how many environments and steps, the paper does not say.
 _HARD_EIGHT = Config(
     env=",".join(f"hard-eight:{task}" for task in TASKS),
+    tasks="drawn",
     steps=1_000_000_000,
     network=NetworkConfig(
         encoder="hard-eight", embedding_size=256, core="lstm", belief_size=512, policy_hidden=(512,),
@@ -69,6 +70,20 @@ _HARD_EIGHT = Config(
     optimizer=OptimizerConfig(learning_rate=1e-4, dual_learning_rate=1e-4, b1=0.0),
     runtime=RuntimeConfig(num_envs=384, batch_size=48, sequence_length=80, rollouts_per_dispatch=1),
     log=LogConfig(log_every=500_000, checkpoint_every=5_000_000, window=100, evaluate_every=5_000_000),
+)  # fmt: skip
+
+_HARD_EIGHT_SMALL = Config(
+    env="hard-eight:wall-sensor",
+    env_settings=("resolution=48x36", "actions=discrete"),
+    steps=4_000_000,
+    network=dataclasses.replace(
+        _HARD_EIGHT.network, encoder="image", embedding_size=128, belief_size=128, policy_hidden=(128,),
+        value_hidden=(128,), predictor_hidden=(128,), mix_size=None, action_size=32,
+    ),
+    curiosity=CuriosityConfig(normalizer_decay=0.95),
+    optimizer=OptimizerConfig(learning_rate=5e-4),
+    runtime=RuntimeConfig(num_envs=128, batch_size=16, sequence_length=41, rollouts_per_dispatch=1),
+    log=LogConfig(log_every=50_000, checkpoint_every=250_000),
 )  # fmt: skip
 
 _BUILT_IN = {
@@ -91,6 +106,10 @@ _BUILT_IN = {
         ),
     ),
     "hard-eight": Preset("the paper's DM-HARD-8 agent on the eight tasks of our own, for accelerators", _HARD_EIGHT),
+    "hard-eight-small": Preset(
+        "a light encoder, a small core, small pictures and moves instead of numbers: Hard-Eight on two CPU cores",
+        _HARD_EIGHT_SMALL,
+    ),
     "atari-small": Preset("a light encoder and a small core: Atari on two CPU cores", _ATARI_SMALL),
 }
 
