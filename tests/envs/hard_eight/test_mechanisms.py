@@ -1,5 +1,6 @@
 """Sensors, doors, keys that are used up, apples, zones and falls."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -137,5 +138,6 @@ def test_what_rests_where_no_hand_gets_it_comes_back() -> None:
     level = finish(builder, at=(-2.0, 0.0))
     world = begin(level)
     there = world.bodies.centre.at[:, :2].set(jnp.array([[0.0, 0.0], [0.0, 1.5], [2.0, 0.8]]))
-    world, _ = mechanisms.react(level, world._replace(bodies=world.bodies._replace(centre=there)))
+    moved = world._replace(bodies=world.bodies._replace(centre=there))
+    world, _ = jax.jit(mechanisms.react)(level, moved)
     np.testing.assert_allclose(world.bodies.centre[:, :2].T, [[1.0, 0.0, 0.2], [0.0, 1.5, 0.8]], atol=1e-6)

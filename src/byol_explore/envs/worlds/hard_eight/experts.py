@@ -42,17 +42,16 @@ def _key(level: Level, world: World) -> Array:
 def baseball(level: Level, world: World) -> Wish:
     ball, bat = CRATES, 0
     is_up = world.bodies.centre[2, ball] > 1.5
-    swing = chosen(world.hand.held == bat, _swing(level, world), take(level, world, bat))
+    swing = chosen(world.hand.held == bat, _swing(world), take(level, world, bat))
     bring = chosen(world.hand.held == ball, press(level, world, 0), take(level, world, ball))
     return chosen(world.is_open[0], eat(level, world), chosen(is_up, swing, bring))
 
 
-def _swing(level: Level, world: World) -> Wish:
+def _swing(world: World) -> Wish:
     """Walk against the plinth from where there is room, with the bat as high as the ball."""
     agent, ball = world.agent, world.bodies.centre[:, CRATES]
-    middle = 0.5 * (level.low + level.high)[:2]
     away = agent.centre[:2] - ball[:2]
-    inwards = jnp.where(_norm(ball[:2] - middle) > 0.9, middle - ball[:2], away)
+    inwards = jnp.where(_norm(ball[:2]) > 0.9, -ball[:2], away)  # the room is around the origin
     inwards = inwards / jnp.maximum(_norm(inwards), 1e-3)
     here = away / jnp.maximum(_norm(away), 1e-3)
     rise = jnp.clip((ball[2] - agent.eye[2]) / jnp.maximum(world.hand.distance, 0.9), 0.0, 0.8)

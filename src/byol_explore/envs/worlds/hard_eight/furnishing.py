@@ -17,7 +17,7 @@ LINTEL = 2.2  # its height
 PLATE = 0.02  # half of how thick sensors are
 DRAWS = 96  # random numbers of a level
 RECESS = (0.5, 0.55)  # half the width of a recess, and how deep it is
-CHAMBER = 3.0  # how deep the room with the large apple is
+CHAMBER = 4.0  # how deep the room with the large apple is
 
 
 class Dice:
