@@ -86,15 +86,16 @@ def summary(outcome: Outcome) -> Figures:
 
 
 def show(figures: dict[str, Figures], title: str) -> None:
-    """A row for each task, percentages of episodes; the first real step of a task is marked."""
-    table = Table(title=title)
-    for column in ("task", *HardEight.stages, "median decisions"):
-        table.add_column(column, justify="left" if column == "task" else "right")
+    """A row for each task with the stages that somebody reached, in percent; its first real step is marked."""
+    table = Table(title=title, show_lines=True)
+    for column in ("task", "reached", "median decisions"):
+        table.add_column(column, justify="right" if column == "median decisions" else "left")
     for task, shares in figures.items():
         first = tasks.TABLE[TASKS.index(task)].first
-        cells = [f"{'*' if stage == first else ''}{100 * (shares[stage] or 0):.2f}" for stage in HardEight.stages]
+        reached = [f"{'*' * (stage == first)}{stage} {100 * (shares[stage] or 0):.2f}"
+                   for stage in HardEight.stages if shares[stage] or stage == first]  # fmt: skip
         median = shares["median decisions"]
-        table.add_row(task, *cells, "-" if median is None else f"{median:.0f}")
+        table.add_row(task, ", ".join(reached), "-" if median is None else f"{median:.0f}")
     Console().print(table)
 
 
