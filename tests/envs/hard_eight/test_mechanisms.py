@@ -8,7 +8,7 @@ import pytest
 from byol_explore.envs.worlds.hard_eight import mechanisms
 from byol_explore.envs.worlds.hard_eight.building import Builder
 from byol_explore.envs.worlds.hard_eight.physics import SKIN
-from byol_explore.envs.worlds.hard_eight.world import Doors, Level, begin
+from byol_explore.envs.worlds.hard_eight.world import CEILING, Doors, Level, begin
 from envs.hard_eight.pens import SIZE, Played, controls, finish, in_one_length, pen
 
 run = in_one_length(150)
@@ -74,6 +74,18 @@ def test_a_sensor_that_must_stay_touched_lights_up_in_a_hand_and_opens_nothing()
     assert resting.world.is_open[-1, 0]
 
 
+def test_a_sensor_that_must_stay_touched_is_not_fooled_by_what_lies_on_the_agent() -> None:
+    """The hand loses what it presses too hard, and walking on brings the agent below it."""
+    builder = pen()
+    builder.crate((0.0, 0.0, 0.2), CUBE, "red")
+    builder.door(SHUT, OPEN, "red", [builder.sensor((SIZE, 0.0, 1.1), (0.02, 0.3, 0.6), "red", (0,), must_stay=True)])
+    grip = {"grip": True}
+    parts = (15, grip), (5, {**grip, "look": -1.0}), (60, {**grip, "move": 1.0})
+    played = run(finish(builder, at=(-1.2, 0.0)), controls(*parts))
+    assert (played.effects.touched[:, 0] & (played.world.hand.held == -1)).any()
+    assert not played.world.is_open.any()
+
+
 @pytest.mark.parametrize("push", [0.0, 1.0], ids=["let go", "thrown"])
 def test_a_sensor_that_must_stay_touched_is_not_fooled_by_what_falls_past_it(push: float) -> None:
     """Not even for a moment: whoever stands at the door then would slip through."""
@@ -127,6 +139,21 @@ def test_what_falls_comes_back_when_there_is_room() -> None:
     assert crate[:, 2].min() < 0.0
     np.testing.assert_allclose(crate[-1], [1.0, 0.0, 0.2], atol=5e-3)
     assert played.overlap.max() <= SKIN
+
+
+def test_what_hits_the_ceiling_comes_down_where_it_flies() -> None:
+    """It is not at rest up there, where no hand gets it."""
+    builder = pen()
+    builder.crate((1.0, 0.0, 0.2), CUBE, "red")
+    parts = (12, {"grip": True}), (12, {"grip": True, "look": -1.0}), (1, {"push": 1.0}), (40, {})
+    bodies = run(finish(builder), controls(*parts)).world.bodies
+    in_the_air = bodies.centre[:, 2, 0] > 0.25
+    assert (bodies.velocity[in_the_air, 2, 0] != 0.0).all()
+    crate = bodies.centre[24:, :, 0]
+    assert crate[:, 2].max() == pytest.approx(CEILING - 0.2, abs=SKIN)
+    assert np.abs(np.diff(crate, axis=0)).max() < 1.0
+    assert crate[-1, 2] == pytest.approx(0.2, abs=SKIN)
+    assert crate[-1, 0] > 1.5
 
 
 def test_what_rests_where_no_hand_gets_it_comes_back() -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from byol_explore.envs.worlds.hard_eight.hand import HIGHEST, holds
+from byol_explore.envs.worlds.hard_eight.physics import SKIN
 from byol_explore.envs.worlds.hard_eight.world import (
     BODIES,
     FAR_BELOW,
@@ -62,8 +63,15 @@ def _switch(level: Level, world: World) -> tuple[World, Array, Array]:
 
 
 def rests(world: World) -> Array:
-    """[M] bodies that lie on something and that nobody holds: only these are not about to fall."""
-    return (world.bodies.velocity[2] == 0.0) & ~holds(world.hand) & (world.bodies.half[2] > 0.0)
+    """[M] bodies that lie on something and that nobody carries, by hand or on the head: these are not about to fall."""
+    is_still = (world.bodies.velocity[2] == 0.0) & (world.bodies.half[2] > 0.0)
+    return is_still & ~holds(world.hand) & ~_on_head(world)
+
+
+def _on_head(world: World) -> Array:
+    """[M] bodies that lie on the agent."""
+    hull, agent = world.bodies.hull, agent_hull(world.agent.centre)
+    return overlaps(hull, agent, SKIN)[:, 0] & (hull.low[2] > agent.high[2] - SKIN)
 
 
 def remove(world: World, gone: Array) -> World:

@@ -27,6 +27,7 @@ TURN = 2.6  # radians per second
 NOD = 1.6  # radians per second
 STEEPEST = 1.1  # radians that one can look up or down
 FASTEST = 12.0  # m/s that anything can be
+FALLING = 1e-3  # m/s, the least that tells a body in the air from one that lies on something
 SLIDES = (0.3, 0.97)  # share of their velocity that crates and balls keep in a tick on the ground
 
 
@@ -99,10 +100,15 @@ def _carried(agent: Agent, centre: Array, stands: Array) -> Agent:
 
 
 def _slowed(bodies: Bodies, fall: Array, moved: Array, held: Array) -> Bodies:
-    """Bodies at their new places, with the velocity of what they did; the ground slows them down."""
+    """Bodies at their new places, with the velocity of what they did; the ground slows them down.
+
+    Only what lies on something is still upwards and downwards: a body that the ceiling stops, or that a hand keeps
+    where it is, is about to fall.
+    """
     on_ground = (moved[2] > fall + BLOCKED) & (fall < 0.0)
     slides = jnp.where(jnp.arange(BODIES) < CRATES, *SLIDES)
     keeps = jnp.where(on_ground & ~held, slides, 1.0)
     velocity = jnp.clip(moved / TICK * keeps, -FASTEST, FASTEST)
-    velocity = velocity.at[2].set(jnp.where(on_ground & ~held, 0.0, velocity[2]))
+    in_the_air = jnp.where((velocity[2] == 0.0) & (bodies.half[2] > 0.0), -FALLING, velocity[2])
+    velocity = velocity.at[2].set(jnp.where(on_ground & ~held, 0.0, in_the_air))
     return bodies._replace(centre=bodies.centre + moved, velocity=velocity)
