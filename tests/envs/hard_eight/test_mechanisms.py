@@ -128,12 +128,29 @@ def test_zones_cost_whenever_they_are_entered() -> None:
     assert played.effects.reward[played.effects.reward != 0].tolist() == [-0.25, -0.25]
 
 
-def test_what_falls_comes_back_when_there_is_room() -> None:
+def with_gap(crate: float) -> Level:
+    """No floor east of 1.4; the agent begins in the west, with a crate to the east of it."""
     builder = pen()
-    builder.crate((1.0, 0.0, 0.2), CUBE, "red")
+    builder.crate((crate, 0.0, 0.2), CUBE, "red")
     level = finish(builder, at=(-2.0, 0.0))
     half, centre = level.static.half.at[0, 0].set(2.2), level.static.centre.at[0, 0].set(-0.8)
-    level = level._replace(static=level.static._replace(half=half, centre=centre))  # no floor east of 1.4
+    return level._replace(static=level.static._replace(half=half, centre=centre))
+
+
+def test_an_agent_that_falls_comes_back_also_if_its_place_is_taken() -> None:
+    """The crate that it has pushed there makes room for it."""
+    around = (4, {"strafe": 1.0}), (16, {"move": 1.0}), (4, {"strafe": -1.0})
+    played = run(with_gap(crate=-1.0), controls(*around, (13, {"move": -1.0}), (18, {"move": 1.0}), (20, {})))
+    agent, crate = played.world.agent.centre, played.world.bodies.centre[:, :, 0]
+    assert agent[:, 2].min() < 0.0
+    assert crate[:, 0].min() < -1.8
+    np.testing.assert_allclose(agent[-1], [-2.0, 0.0, 0.6], atol=5e-3)
+    np.testing.assert_allclose(crate[-1], [-1.0, 0.0, 0.2], atol=5e-3)
+    assert played.overlap.max() <= SKIN
+
+
+def test_what_falls_comes_back_when_there_is_room() -> None:
+    level = with_gap(crate=1.0)
     played = run(level, controls((26, {"move": 1.0}), (60, {"move": -1.0})))
     crate = played.world.bodies.centre[:, :, 0]
     assert crate[:, 2].min() < 0.0

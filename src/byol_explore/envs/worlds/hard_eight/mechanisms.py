@@ -115,16 +115,17 @@ def _enter(level: Level, world: World) -> tuple[World, Array]:
 def _recover(level: Level, world: World) -> World:
     """Whoever has fallen out of the level is where it was at first again, as soon as there is room.
 
-    So is a body that has come to rest where no hand gets it, on a post or on the plinth: no level becomes unsolvable
-    by that.
+    So is a body that has come to rest where no hand gets it, on a post or on the plinth, or that takes the place to
+    which a fallen agent returns: no level becomes unsolvable by that.
     """
     agent, bodies = world.agent, world.bodies
     first = world._replace(bodies=level.start, agent=agent._replace(centre=level.entrance))
     now, start = movers(world), movers(first)
-    taken = jnp.any(overlaps(start, now) & ~jnp.eye(BODIES + 1, dtype=bool), axis=1)
+    takes = overlaps(start, now) & ~jnp.eye(BODIES + 1, dtype=bool)  # [whose place, who takes it]
+    taken = jnp.any(takes, axis=1)
     taken |= jnp.any(overlaps(start, doors_now(level, world.is_open)), axis=1)
     is_lost = (now.centre[2] < FALLEN) & (now.half[2] > 0.0)
-    is_lost = is_lost.at[1:].set(is_lost[1:] | _out_of_reach(level, world))
+    is_lost = is_lost.at[1:].set(is_lost[1:] | _out_of_reach(level, world) | (is_lost[0] & takes[0, 1:]))
     returns = is_lost & ~taken
     bodies = bodies._replace(
         centre=jnp.where(returns[1:], level.start.centre, bodies.centre),
