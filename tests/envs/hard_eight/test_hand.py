@@ -99,6 +99,7 @@ def test_what_is_pressed_against_a_wall_is_dropped() -> None:
     assert played.world.hand.force[11] < 0.05
     assert played.world.hand.force.max() == 1.0
     assert -1 in played.world.hand.held[12:]
+    assert (played.world.hand.distance[played.world.hand.held == -1] == 0.0).all()
     assert played.overlap.max() <= SKIN
 
 

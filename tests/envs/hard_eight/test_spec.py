@@ -11,8 +11,8 @@ from byol_explore.envs.base import Staged
 from byol_explore.envs.checking import check_inside
 from byol_explore.envs.registry import make_env, make_envs
 from byol_explore.envs.tasks import join, list_tasks
+from byol_explore.envs.worlds.hard_eight import controls, tasks
 from byol_explore.envs.worlds.hard_eight import spec as module
-from byol_explore.envs.worlds.hard_eight import tasks
 from byol_explore.envs.worlds.hard_eight.controls import MOVES
 from byol_explore.envs.worlds.hard_eight.settings import TASKS
 from byol_explore.envs.worlds.hard_eight.spec import Episode, HardEight
@@ -145,6 +145,13 @@ def test_moves_do_what_they_are_called(starts: tuple[Episode, TimeStep], step: S
     for move, sign in (("forward", 1.0), ("back", -1.0)):
         gone = np.sum((after[move].centre - before.centre)[:, :2] * heading, axis=1)
         assert np.median(sign * gone) == pytest.approx(0.6, abs=0.05)
+
+
+def test_numbers_are_kept_within_bounds_and_what_is_no_number_does_nothing() -> None:
+    numbers = jnp.array([7.0, -7.0, jnp.inf, -jnp.inf, jnp.nan, 0.5, -0.5, jnp.nan])
+    control = controls.read(Action(jnp.ones((1,), int), numbers), "continuous")
+    assert [float(number) for number in control[:8]] == [1.0, -1.0, 1.0, -1.0, 0.0, 0.5, -0.5, 0.0]
+    assert bool(control.grip)
 
 
 def test_a_push_with_an_empty_hand_is_how_to_stay(starts: tuple[Episode, TimeStep], step: Step) -> None:

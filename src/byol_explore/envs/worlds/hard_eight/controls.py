@@ -43,7 +43,9 @@ SPECS = {
 
 
 def read(action: Action, kind: str) -> Control:
-    """The control that an action of one of the two sets stands for."""
-    is_discrete = kind == "discrete"
-    numbers = jnp.asarray(_TABLE)[action.discrete[0]] if is_discrete else jnp.clip(action.continuous, -1.0, 1.0)
+    """The control that an action of one of the two sets stands for; what is no number does nothing."""
+    if kind == "discrete":
+        numbers = jnp.asarray(_TABLE)[action.discrete[0]]
+    else:
+        numbers = jnp.clip(jnp.nan_to_num(action.continuous, nan=0.0), -1.0, 1.0)
     return Control(*numbers, grip=action.discrete[-1] == 1)

@@ -59,7 +59,8 @@ def strained(hand: Hand, wish: Array, moved: Array) -> Hand:
     """The hand after a tick in which the body in it was to go one way and went another; it opens at a force of 1."""
     held_back = jnp.max(jnp.abs(wish - moved)) / (SPEED * TICK)
     force = jnp.where(hand.held >= 0, RELIEF * hand.force + STRAIN * held_back, 0.0)
-    return hand._replace(held=jnp.where(force < 1.0, hand.held, -1), force=jnp.minimum(force, 1.0))
+    keeps = force < 1.0
+    return Hand(jnp.where(keeps, hand.held, -1), jnp.where(keeps, hand.distance, 0.0), jnp.minimum(force, 1.0))
 
 
 def _take_or_release(level: Level, world: World, control: Control, fixed: Boxes) -> World:
