@@ -7,7 +7,7 @@ import pytest
 
 from byol_explore.envs.worlds.hard_eight.building import Builder
 from byol_explore.envs.worlds.hard_eight.hand import FURTHEST, HIGHEST
-from byol_explore.envs.worlds.hard_eight.physics import SKIN
+from byol_explore.envs.worlds.hard_eight.physics import SKIN, STEP
 from byol_explore.envs.worlds.hard_eight.world import Level
 from envs.hard_eight.pens import SIZE, controls, finish, in_one_length, pen
 
@@ -101,6 +101,24 @@ def test_what_is_pressed_against_a_wall_is_dropped() -> None:
     assert -1 in played.world.hand.held[12:]
     assert (played.world.hand.distance[played.world.hand.held == -1] == 0.0).all()
     assert played.overlap.max() <= SKIN
+
+
+def test_nobody_rises_on_what_he_holds() -> None:
+    """A bat that is pulled below the feet is a step to stand on, and no more."""
+    builder = pen()
+    builder.crate((0.8, 0.0, 0.06), (0.45, 0.06, 0.06), "wood")
+    back = {**GRIP, "move": -1.0}
+    played = run(
+        finish(builder), controls((10, {"look": 1.0}), (11, GRIP), (25, back), (20, {**GRIP, "look": -1.0}), (34, back))
+    )
+    assert played.world.hand.held[-1] == 0
+    assert played.world.agent.centre[:, 2].max() < 0.6 + STEP
+
+
+def test_an_open_hand_is_nowhere() -> None:
+    played = run(with_crate(), controls((15, GRIP), (3, {"push": 1.0})))
+    assert played.world.hand.held[14:16].tolist() == [0, -1]
+    assert played.world.hand.distance[15:].tolist() == [0.0] * 3
 
 
 def test_what_is_held_turns_with_the_hand_only_where_there_is_room() -> None:

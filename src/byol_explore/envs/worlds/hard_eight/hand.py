@@ -36,8 +36,9 @@ STRAIN, RELIEF = 0.5, 0.8  # force = RELIEF force + STRAIN (share of the way tha
 
 def use(level: Level, world: World, control: Control, turned: Array, fixed: Boxes) -> World:
     """Take, keep or let go, and turn what is held along with the agent, which has just turned by so much."""
-    holding = world.hand.held >= 0
+    held = world.hand.held
     world = _take_or_release(level, world, control, fixed)
+    holding = (held >= 0) & (world.hand.held >= 0)
     world = world._replace(bodies=_turn(world, turned + TURNING * TICK * control.rotate, fixed))
     distance = jnp.clip(world.hand.distance + STRETCH * TICK * control.push, NEAREST, FURTHEST)
     return world._replace(hand=world.hand._replace(distance=jnp.where(holding, distance, world.hand.distance)))

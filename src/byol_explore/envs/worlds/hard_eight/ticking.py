@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from byol_explore.envs.worlds.hard_eight import hand, mechanisms
 from byol_explore.envs.worlds.hard_eight.controls import Control
 from byol_explore.envs.worlds.hard_eight.mechanisms import Effects
-from byol_explore.envs.worlds.hard_eight.physics import BLOCKED, GRAVITY, STEP, TICK, Movers, room, sweep
+from byol_explore.envs.worlds.hard_eight.physics import BLOCKED, GRAVITY, SKIN, STEP, TICK, Movers, room, sweep
 from byol_explore.envs.worlds.hard_eight.world import (
     BODIES,
     CRATES,
@@ -87,9 +87,17 @@ def _wishes(world: World, control: Control) -> _Wishes:
     walk = TICK * (WALK * way + agent.velocity * jnp.array([0.0, 0.0, 1.0]) + fall)
     drawn = hand.place(agent, world.hand)[:, None] - bodies.centre
     drawn = jnp.clip(drawn, -hand.SPEED * TICK, hand.SPEED * TICK) + TICK * WALK * way[:, None]
+    drawn = drawn.at[2].set(jnp.where(_under_feet(world), jnp.minimum(drawn[2], 0.0), drawn[2]))
     free = TICK * jnp.clip(bodies.velocity + fall[:, None], -FASTEST, FASTEST)
     free = jnp.where(bodies.half[2] > 0.0, free, 0.0)
     return _Wishes(walk, jnp.where(hand.holds(world.hand), drawn, free))
+
+
+def _under_feet(world: World) -> Array:
+    """[M] bodies below the agent, which cannot lift itself by what it stands on."""
+    hull, agent = world.bodies.hull, agent_hull(world.agent.centre)
+    aside = jnp.abs(hull.centre - agent.centre) - hull.half - agent.half
+    return jnp.all(aside[:2] < SKIN, axis=0) & (hull.centre[2] < agent.low[2])
 
 
 def _carried(agent: Agent, centre: Array, stands: Array) -> Agent:
