@@ -93,20 +93,16 @@ def _table(tasks: dict[str, Any]) -> Table:
 
 
 def _stages(report: dict[str, Any]) -> Table | None:
-    """The share of episodes that reached each stage; none where no task has stages."""
-    rows = _rows(report)
-    stages = list(dict.fromkeys(
-        stage for modes in rows.values() for result in modes.values() for stage in result.get("stages", ())
-    ))  # fmt: skip
-    if not stages:
+    """The share of episodes that reached each stage, but for those that none did; nothing where no task has stages."""
+    results = [(task, mode, result) for task, modes in _rows(report).items() for mode, result in modes.items()]
+    if not any(result.get("stages") for _, _, result in results):
         return None
     table = _empty_table("stages reached")
-    for column in ("acting", *stages):
+    for column in ("acting", "share of the episodes"):
         table.add_column(column)
-    for task, modes in rows.items():
-        for mode, result in modes.items():
-            shares = [result.get("stages", {}).get(stage) for stage in stages]
-            table.add_row(Text(task), mode, *("" if share is None else f"{share:.3f}" for share in shares))
+    for task, mode, result in results:
+        reached = [f"{stage} {share:.3f}" for stage, share in result.get("stages", {}).items() if share]
+        table.add_row(Text(task), mode, Text(", ".join(reached) or "none"))
     return table
 
 
