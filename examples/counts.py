@@ -50,7 +50,7 @@ class Counts(Curiosity):
 
     def after(self, state: Table, encoder: Encoder, sequence: Sequence) -> Table:
         found = codes(state, sequence.observation).ravel()
-        return state._replace(counts=state.counts.at[found].add(1.0))
+        return state._replace(counts=state.counts.at[found].add(sequence.seen.ravel().astype(jnp.float32)))
 
 
 def codes(table: Table, observation: PyTree) -> Array:

@@ -71,12 +71,18 @@ class Sequence(NamedTuple):
 
     observation: PyTree  # [T, B, ...]
     action: Action  # [T-1, B, ...]
-    is_first: AnyArray  # [T, B]
+    is_first: AnyArray  # [T, B] also where it is filled up, so that nothing leads there
+    filling: AnyArray = None  # [T, B] what fills up sequences that are shorter than others; None where none is
 
     @property
     def valid(self) -> Array:
         """[T-1, B]: False for the dummy transition from an episode's last observation to the next first."""
         return ~self.is_first[1:]
+
+    @property
+    def seen(self) -> Array:
+        """[T, B]: observations that somebody has made."""
+        return jnp.ones(self.is_first.shape, bool) if self.filling is None else ~self.filling
 
 
 class Before(NamedTuple):

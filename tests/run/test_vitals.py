@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from builders import small_config
+from byol_explore.curiosity.vitals import LEAST_PAID, error_growth
 from byol_explore.run.trackers import Progress
-from byol_explore.run.vitals import LEAST_PAID, Payments, error_growth
+from byol_explore.run.vitals import Payments
 
 
 @pytest.mark.parametrize(

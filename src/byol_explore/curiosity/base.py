@@ -61,6 +61,17 @@ class Curiosity(eqx.Module):
         """Loss and uncertainty of a batch of sequences, which `view` shows through the representation."""
         raise lacking("method", type(self), "__call__")
 
+    def opened(self, batch: int) -> PyTree:
+        """What `follow` carries along so many streams, before the first of their sequences."""
+        return ()
+
+    def follow(self, state: PyTree, carry: PyTree, view: View, sequence: Sequence) -> tuple[PyTree, Array]:
+        """Uncertainties [T-1, B] of sequences that continue others, as if all were one, and what the next will need.
+
+        A method that looks at more than one transition at a time defines this and `opened`; nothing trains here.
+        """
+        return carry, self(state, view, sequence).uncertainty
+
     def after(self, state: PyTree, encoder: Encoder, sequence: Sequence) -> PyTree:
         """The state after a learner step that has learned from these sequences."""
         return state

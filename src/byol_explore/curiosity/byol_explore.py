@@ -1,6 +1,6 @@
 """BYOL-Explore: multi-step prediction of bootstrapped latents (section 3.2). Read it beside the paper."""
 
-from typing import Self
+from typing import NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -14,6 +14,13 @@ from byol_explore.networks.layers import MLP, Linear
 from byol_explore.ops import latent, moments, windows
 from byol_explore.ops.batches import flat, timed
 from byol_explore.types import Action, Array, Encoder, PyTree, Sequence
+
+
+class Windows(NamedTuple):
+    """Predictions under way along a stream: b_{t-k,k} for k = 1..K-1, that all arrive at the coming o_t."""
+
+    state: PyTree  # [K-1, B, ...] of the open-loop core
+    is_open: Array  # [K-1, B] whether there was such a start in this episode
 
 
 class BYOLExplore(Curiosity):
@@ -69,6 +76,32 @@ class BYOLExplore(Curiosity):
             metrics={"prediction_error": by_horizon},
         )
 
+    def opened(self, batch: int) -> Windows:
+        """No prediction is under way."""
+        lead = (self.horizon - 1, batch)
+        return Windows(self.core.initial_state(lead), jnp.zeros(lead, bool))
+
+    def follow(self, state: Encoder, carry: Windows, view: View, sequence: Sequence) -> tuple[Windows, Array]:
+        """l_t one transition at a time: what lands on o_{t+1} was all predicted by o_t and a_t (section 3.2 iv)."""
+        projected = self.action(sequence.action, None, self.project_action)
+
+        def step(windows: Windows, inputs: PyTree) -> tuple[Windows, tuple[Array, Array]]:
+            start, projected_t, begins, is_filling = inputs
+            states = jax.tree.map(lambda s, w: jnp.concatenate([s[None], w]), start, windows.state)
+            is_open = jnp.concatenate([jnp.ones_like(begins)[None], windows.is_open & ~begins])
+            states = self.core.step(states, jnp.broadcast_to(projected_t, (self.horizon, *projected_t.shape)))
+            after = Windows(jax.tree.map(lambda x: x[:-1], states), is_open[:-1])
+            return _where(is_filling, windows, after), (self.core.belief(states), is_open)
+
+        starts = jax.tree.map(lambda x: x[:-1], view.state)
+        inputs = (starts, projected, sequence.is_first[:-1], ~sequence.seen[1:])
+        carry, (beliefs, is_open) = jax.lax.scan(step, carry, inputs)  # [S, K, B, ...]
+        targets = encode(state, jax.tree.map(lambda x: x[1:], sequence.observation))[:, None]
+        predictions = self.predictor(beliefs)
+        losses = latent.cosine_distance(predictions, jnp.broadcast_to(targets, predictions.shape))
+        landed = is_open & sequence.valid[:, None]
+        return carry, jnp.sum(jnp.where(landed, losses, 0.0), axis=1)
+
     def prediction_losses(self, target: Encoder, view: View, sequence: Sequence) -> Array:
         """loss(t, k) of every start and horizon, [S, B, K]; zero where the window leaves the sequence."""
         starts = sequence.is_first.shape[0] - 1
@@ -77,7 +110,7 @@ class BYOLExplore(Curiosity):
         targets = encode(target, sequence.observation)
         landed = jnp.concatenate([targets[k:] for k in range(1, self.horizon + 1)])
         losses = latent.cosine_distance(predictions, landed)
-        ends = [sum(starts - j for j in range(k)) for k in range(1, self.horizon)]
+        ends = [sum(max(starts - j, 0) for j in range(k)) for k in range(1, self.horizon)]
         per_horizon = jnp.split(losses, ends)
         padded = [jnp.pad(loss, ((0, starts - loss.shape[0]), (0, 0))) for loss in per_horizon]
         return jnp.stack(padded, axis=-1)
@@ -92,3 +125,8 @@ def encode(encoder: Encoder, observation: PyTree) -> Array:
     """Embeddings [T, B, N] of all observations in one call, out of gradients' reach."""
     steps = jax.tree.leaves(observation)[0].shape[0]
     return jax.lax.stop_gradient(timed(encoder(jax.tree.map(flat, observation)), steps))
+
+
+def _where(mask: Array, one: Windows, other: Windows) -> Windows:
+    """The windows of one where the mask [B] is True, of the other elsewhere."""
+    return jax.tree.map(lambda x, y: jnp.where(mask.reshape(1, -1, *[1] * (x.ndim - 2)), x, y), one, other)

@@ -3,7 +3,6 @@
 from typing import Self
 
 import jax
-import jax.numpy as jnp
 
 from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials
 from byol_explore.networks.assembly import View
@@ -32,10 +31,10 @@ class RND(Curiosity):
         return state
 
     def __call__(self, state: Encoder, view: View, sequence: Sequence) -> CuriosityOutput:
-        lead = sequence.is_first.shape
+        steps = sequence.is_first.shape[0]
         observation = jax.tree.map(flat, sequence.observation)
-        error = timed(latent.squared_distance(self.predictor(observation), state(observation)), lead[0])
-        loss = moments.masked_mean(error, jnp.ones(lead, bool))
+        error = timed(latent.squared_distance(self.predictor(observation), state(observation)), steps)
+        loss = moments.masked_mean(error, sequence.seen)
         return CuriosityOutput(
             loss=loss,
             uncertainty=jax.lax.stop_gradient(error[1:]),

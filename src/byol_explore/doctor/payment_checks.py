@@ -1,9 +1,9 @@
 """Checks of what curiosity pays: to how many transitions, in how much of the run, in which tasks, beside the task."""
 
+from byol_explore.curiosity.vitals import LEAST_PAID
 from byol_explore.doctor.curiosity_checks import forget_faster
 from byol_explore.doctor.evidence import RECENT, Evidence
 from byol_explore.doctor.findings import NO_CURIOSITY, Finding, Verdict, finding, grade, not_used, unknown
-from byol_explore.run.vitals import LEAST_PAID
 from byol_explore.settings.config import Config
 from byol_explore.settings.methods import is_paid, prioritizes
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from byol_explore.networks.layers import Untrained
 from byol_explore.spaces import Vector
@@ -36,12 +36,16 @@ class VectorNormalizer(Untrained):
         normalized = (x - mean) * jax.lax.rsqrt(jnp.maximum(variance, 0.0) + EPSILON)
         return jnp.where(count > 0, jnp.clip(normalized, -LIMIT, LIMIT), x)
 
-    def moved(self, x: Float[Array, "*batch size"]) -> Self:
-        """With a batch in the statistics: mean and variance of both together (Chan et al., 1979)."""
-        axes, count = tuple(range(x.ndim - 1)), x.size // x.shape[-1]
+    def moved(self, x: Float[Array, "*batch size"], seen: Bool[Array, "*batch"] | None = None) -> Self:
+        """With a batch in the statistics: mean and variance of both together (Chan et al., 1979).
+
+        Vectors outside of the mask do not count, and there must be others.
+        """
+        axes, where = tuple(range(x.ndim - 1)), None if seen is None else seen[..., None]
+        count = x.size // x.shape[-1] if seen is None else jnp.sum(seen)
         share = count / (self.count + count)  # of the batch in all
-        apart = jnp.mean(x, axis=axes) - self.mean
-        variance = (1.0 - share) * self.variance + share * jnp.var(x, axis=axes)
+        apart = jnp.mean(x, axis=axes, where=where) - self.mean
+        variance = (1.0 - share) * self.variance + share * jnp.var(x, axis=axes, where=where)
         return eqx.tree_at(
             lambda node: (node.mean, node.variance, node.count),
             self,
@@ -68,8 +72,8 @@ class ObservationNormalizer(eqx.Module):
             return self.entries[""](observation) if self.entries else observation
         return {name: self.entries[name](x) if name in self.entries else x for name, x in observation.items()}
 
-    def moved(self, observation: PyTree) -> Self:
-        """With a batch of observations [..., size] in the statistics."""
+    def moved(self, observation: PyTree, seen: Array | None = None) -> Self:
+        """With a batch of observations [..., size] in the statistics, or those of them in a mask [...]."""
         named: dict[str, Any] = observation if isinstance(observation, dict) else {"": observation}
-        entries = {name: entry.moved(named[name]) for name, entry in self.entries.items()}
+        entries = {name: entry.moved(named[name], seen) for name, entry in self.entries.items()}
         return eqx.tree_at(lambda node: node.entries, self, entries)

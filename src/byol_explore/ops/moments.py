@@ -30,13 +30,15 @@ def masked_mean(x: Float[Array, "*n"], valid: Bool[Array, "*n"]) -> Float[Array,
     return total / jnp.maximum(count, 1)
 
 
-def update_moments(moments: Moments, x: Float[Array, "*n"], valid: Bool[Array, "*n"], decay: float) -> Moments:
-    """One batch into the averages; a batch without a valid entry changes nothing."""
-    seen = jnp.any(valid)
+def update_moments(
+    moments: Moments, x: Float[Array, "*n"], valid: Bool[Array, "*n"], decay: float, batches: Array | int = 1
+) -> Moments:
+    """One batch into the averages, with the weight of so many; a batch without a valid entry changes nothing."""
+    seen, left = jnp.any(valid), decay**batches
     updated = Moments(
-        mean=decay * moments.mean + (1.0 - decay) * masked_mean(x, valid),
-        mean_square=decay * moments.mean_square + (1.0 - decay) * masked_mean(jnp.square(x), valid),
-        batches=moments.batches + 1,
+        mean=left * moments.mean + (1.0 - left) * masked_mean(x, valid),
+        mean_square=left * moments.mean_square + (1.0 - left) * masked_mean(jnp.square(x), valid),
+        batches=moments.batches + batches,
     )
     return jax.tree.map(lambda new, old: jnp.where(seen, new, old), updated, moments)
 
@@ -72,14 +74,15 @@ def intrinsic_reward(
     valid: Bool[Array, "*n"],
     decay: float,
     prioritize: bool,
+    batches: Array | int = 1,
 ) -> tuple[Normalizer, Float[Array, "*n"]]:
     """max(l / sigma - mu_{l/sigma}, 0), or l / sigma without prioritisation; 0 where invalid.
 
-    The statistics are updated with the batch first, then used on it.
+    The statistics are updated with the batch first, which may be several at once, then used on it.
     """
-    raw = update_moments(normalizer.raw, uncertainty, valid, decay)
+    raw = update_moments(normalizer.raw, uncertainty, valid, decay, batches)
     reward = uncertainty / standard_deviation(raw, decay)
-    normalizer = Normalizer(raw, update_moments(normalizer.normalized, reward, valid, decay))
+    normalizer = Normalizer(raw, update_moments(normalizer.normalized, reward, valid, decay, batches))
     return normalizer, measured(normalizer, uncertainty, valid, decay, prioritize)
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from byol_explore.curiosity.vitals import error_growth
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.errors import DivergenceError, EnvironmentFailure
 from byol_explore.files import write_atomically
@@ -25,7 +26,6 @@ from byol_explore.run.init_from import take_networks
 from byol_explore.run.metrics import Writer, lines_until, make_writers
 from byol_explore.run.replacing import check_replaceable, remove_run
 from byol_explore.run.trackers import Progress, Tracker
-from byol_explore.run.vitals import error_growth
 from byol_explore.run.watching import make_trackers, make_window
 from byol_explore.runtime.base import DispatchOutput, Runtime
 from byol_explore.settings.config import Config

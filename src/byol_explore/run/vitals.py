@@ -1,31 +1,17 @@
 """Signs of life of a curiosity, logged from the first line of a run.
 
-Spread of the embeddings and distance of the target are the learner's own. Here are those that need
-more than one batch: how errors grow with the horizon, and in how much of the run curiosity paid anything.
+Spread of the embeddings and distance of the target are the learner's own. Here is what needs more than one batch: in
+how much of the run curiosity paid anything.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from byol_explore.curiosity.vitals import LEAST_PAID
 from byol_explore.run.trackers import Progress, Tracker
 from byol_explore.settings.config import Config
 from byol_explore.settings.methods import is_paid
-
-# A reward in units of its own deviation, clipped at its mean, is 0.4 on average if it is normal (and was 0.3 to 0.4 in
-# all clipped runs once their statistics fitted). A tenth of it is what a deviation leaves that is ten times too large.
-LEAST_PAID = 0.04
-
-
-def error_growth(errors: Sequence[float]) -> float | None:
-    """Error of the longest prediction over that of the shortest; None where there are not two.
-
-    A world model that knows something is less certain about what is further away. Embeddings that have collapsed are
-    as easy to predict at every horizon. An error of exactly 0 is that of a horizon for which episodes are too short.
-    """
-    known = [error for error in errors if error > 0.0]
-    return known[-1] / known[0] if len(known) > 1 else None
 
 
 class Payments(Tracker):

@@ -29,6 +29,7 @@ class Actions(NamedTuple):
 
     spec: ActionSpec
     native: Callable[[Action], Any]  # a policy's actions [E, ...] as the vector environment takes them
+    read: Callable[[Any], Action]  # and the other way round, of actions that lie in the space
 
 
 class Observations(NamedTuple):
@@ -86,7 +87,11 @@ def _categorical_actions(space: Categorical, place: Place) -> Actions:
     def native(action: Action) -> np.ndarray:
         return (action.discrete.reshape(len(action.discrete), *counts.shape) + start).astype(space.dtype)
 
-    return Actions(ActionSpec(discrete=tuple(map(int, counts.flat))), native)
+    def read(native: np.ndarray) -> Action:
+        chosen = native.reshape(len(native), -1).astype(np.int64) - start.reshape(-1)
+        return Action(chosen.astype(np.int32), np.zeros((len(native), 0), np.float32))
+
+    return Actions(ActionSpec(discrete=tuple(map(int, counts.flat))), native, read)
 
 
 def _box_actions(space: spaces.Box, place: Place) -> Actions:
@@ -101,7 +106,12 @@ def _box_actions(space: spaces.Box, place: Place) -> Actions:
         value = np.clip(low * (1.0 - unit) + high * unit, low, high)
         return (value if np.issubdtype(space.dtype, np.floating) else np.rint(value)).astype(space.dtype)
 
-    return Actions(ActionSpec(continuous=low.size), native)
+    def read(native: np.ndarray) -> Action:
+        unit = (np.clip(native, low, high) - low) / np.where(high > low, high - low, 1.0)
+        units = np.where(high > low, 2.0 * unit - 1.0, 0.0).reshape(len(native), -1).astype(np.float32)
+        return Action(np.zeros((len(native), 0), np.int32), units)
+
+    return Actions(ActionSpec(continuous=low.size), native, read)
 
 
 def _joined_actions(space: spaces.Dict | spaces.Tuple, place: Place) -> Actions:
@@ -109,16 +119,20 @@ def _joined_actions(space: spaces.Dict | spaces.Tuple, place: Place) -> Actions:
 
     def native(action: Action) -> Any:
         chosen, discrete, continuous = {}, 0, 0
-        for key, (spec, part_native) in parts.items():
+        for key, (spec, part_native, _) in parts.items():
             discrete_end, continuous_end = discrete + len(spec.discrete), continuous + spec.continuous
             part = Action(action.discrete[:, discrete:discrete_end], action.continuous[:, continuous:continuous_end])
             chosen[key] = part_native(part)
             discrete, continuous = discrete_end, continuous_end
         return chosen if isinstance(space, spaces.Dict) else tuple(chosen.values())
 
+    def read(native: Any) -> Action:
+        actions = [part.read(native[key]) for key, part in parts.items()]
+        return Action(*(np.concatenate(arrays, axis=1) for arrays in zip(*actions, strict=True)))
+
     specs = [part.spec for part in parts.values()]
     discrete = tuple(count for spec in specs for count in spec.discrete)
-    return Actions(ActionSpec(discrete, sum(spec.continuous for spec in specs)), native)
+    return Actions(ActionSpec(discrete, sum(spec.continuous for spec in specs)), native, read)
 
 
 # Observations
