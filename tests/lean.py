@@ -20,21 +20,19 @@ import io
 import pkgutil
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
 
 import jax
 import numpy as np
 
 import byol_explore
 from byol_explore.cli.main import main
-from byol_explore.curiosity.bonus import Bonus, BonusOutput
 from byol_explore.errors import UserError
 from byol_explore.run.metrics import check_extras
 from byol_explore.runtime.choosing import make_runtime, training_envs
 from byol_explore.settings.config import Config
 from byol_explore.settings.parts import CuriosityConfig, LogConfig, NetworkConfig, RuntimeConfig
-from byol_explore.spaces import ActionSpec, Image, Spaces, Vector
-from byol_explore.types import Action, Array, Sequence
+from byol_explore.spaces import ActionSpec, Image, Vector
+from byol_explore.types import Action
 
 TIME, BATCH = 4, 3
 NETWORK = NetworkConfig(
@@ -45,7 +43,7 @@ CONFIG = Config(
     network=NETWORK, curiosity=CuriosityConfig(horizon=2),
     runtime=RuntimeConfig(num_envs=4, batch_size=4, sequence_length=4, rollouts_per_dispatch=1, devices=1),
 )  # fmt: skip
-LIBRARY = ("ops", "networks", "curiosity", "algorithms", "runtime", "evaluation", "settings")
+LIBRARY = ("ops", "networks", "curiosity", "dropin", "algorithms", "runtime", "evaluation", "settings")
 TRAIN, ATARI = "pip install 'byol-explore[train]'", "pip install 'byol-explore[atari]'"
 
 
@@ -58,31 +56,23 @@ def import_library() -> None:
 
 
 def use_curiosity(observation: Vector | Image) -> None:
-    """Without an agent: learn from sequences, then pay for them."""
-    bonus = Bonus(Spaces(observation, ActionSpec(discrete=(2,))), network=NETWORK, curiosity=CONFIG.curiosity)
-    sequence = random_sequence(observation)
-
-    def learned_and_paid(key: Array) -> list[BonusOutput]:
-        state = bonus.init(key, sequence.observation[0])
-        memory = bonus.initial_memory(state, BATCH)
-        state, _, learned = bonus.update(state, memory, sequence)
-        return [learned, bonus.pay(state, memory, sequence)[1]]
-
-    for output in traced_or_run(learned_and_paid, jax.random.key(0)):
-        assert output.reward.shape == (TIME - 1, BATCH)
-        assert HIDES or np.all(np.isfinite(output.reward))
-        assert HIDES or np.all(output.uncertainty > 0)
-
-
-def traced_or_run(function: Callable[..., Any], *arguments: Any) -> Any:
-    return jax.eval_shape(function, *arguments) if HIDES else jax.jit(function)(*arguments)
-
-
-def random_sequence(observation: Vector | Image) -> Sequence:
+    """Without an agent: learn from a rollout, then pay for it."""
+    settings = {"network": dataclasses.asdict(NETWORK), "curiosity": {"horizon": 2}}
+    curiosity = byol_explore.Curiosity(observation, ActionSpec(discrete=(2,)), BATCH, settings=settings)
     random = np.random.default_rng(0)
     seen = random.integers(0, 255, (TIME, BATCH, *observation.shape)).astype(observation.dtype)
     action = Action(random.integers(0, 2, (TIME - 1, BATCH, 1)), np.zeros((TIME - 1, BATCH, 0), np.float32))
-    return Sequence(seen, action, np.zeros((TIME, BATCH), bool))
+    nothing = np.zeros((TIME - 1, BATCH), bool)
+    if HIDES:
+        jax.eval_shape(curiosity.template)
+        return
+    paid = [curiosity.learn(seen[:-1], action, seen[1:], nothing, nothing)[0]]
+    curiosity.reset()
+    paid.append(curiosity.reward(seen[:-1], action, seen[1:], nothing, nothing))
+    for reward in paid:
+        assert reward.shape == (TIME - 1, BATCH)
+        assert np.all(np.isfinite(reward))
+        assert np.any(reward > 0)
 
 
 def use_runtime(env: str) -> None:

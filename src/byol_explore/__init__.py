@@ -10,6 +10,7 @@ from byol_explore.extras import needed_by
 
 if TYPE_CHECKING:
     from byol_explore.doctor.checks import diagnose
+    from byol_explore.dropin.curiosity import Curiosity
     from byol_explore.envs.registry import env_families, make_env, make_envs, register_env
     from byol_explore.errors import DivergenceError, UserError
     from byol_explore.playing.agent import Agent, load_agent
@@ -35,6 +36,7 @@ __all__ = [
     "PRESETS",
     "Agent",
     "Config",
+    "Curiosity",
     "DivergenceError",
     "Progress",
     "Summary",
@@ -60,6 +62,7 @@ __all__ = [
 
 _HOMES = {
     "doctor.checks": ("diagnose",),
+    "dropin.curiosity": ("Curiosity",),
     "envs.registry": ("env_families", "make_env", "make_envs", "register_env"),
     "errors": ("DivergenceError", "UserError"),
     "playing.agent": ("Agent", "load_agent"),

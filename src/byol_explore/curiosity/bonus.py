@@ -1,19 +1,21 @@
-"""Curiosity for sequences of any agent: a method with a representation, an optimizer and reward statistics of its own.
+"""Curiosity for streams of any agent: a method with a representation, an optimizer and reward statistics of its own.
 
 Nothing of an agent is read: no policy, no reward, no memory but the one that is kept here. It is all pure, so it can be
-jitted, vmapped and saved like any other JAX program:
+jitted, vmapped and saved like any other JAX program; `byol_explore.Curiosity` keeps its state for those who would
+rather not.
 
     bonus = Bonus(Spaces(Vector(4), ActionSpec(discrete=(2,))))
     state = bonus.init(key, observations)  # [n, ...] that differ: encoders are centred on them
-    memory = bonus.initial_memory(state, batch)
-    state, memory, output = bonus.update(state, memory, sequence)
-    output.reward  # [T-1, B] for the agent
+    memory, carry = bonus.initial_memory(state, batch), bonus.opened(state, batch)
+    memory, carry, uncertainty = bonus.follow(state, memory, carry, sequence)
+    normalizer, reward = bonus.judge(state.rewards, uncertainty, sequence.valid)
+    state, metrics = bonus.update(state._replace(rewards=normalizer), before, sequence)  # from the memory before
 
-Sequences may overlap by one observation, as those of a rollout that is cut do: the last observation of one is the first
-of the next, and the memory goes from one to the other. Where an episode begins it is forgotten.
+Sequences overlap by one observation, as those of a rollout that is cut do: the last observation of one is the first of
+the next, and the memory goes from one to the other. Where an episode begins it is forgotten.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,13 +23,13 @@ import jax.numpy as jnp
 import optax
 
 from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials, ask, move
-from byol_explore.curiosity.reward import RewardSettings, RewardStatistics, initial_statistics, make_rewards, pay
 from byol_explore.curiosity.vitals import vitals
 from byol_explore.networks.assembly import Representation, View, make_representation
 from byol_explore.networks.centering import with_centered_encoders
 from byol_explore.networks.choosing import make_encoder
 from byol_explore.networks.normalizing import ObservationNormalizer
 from byol_explore.networks.optimizing import descend, make_optimizer
+from byol_explore.ops import moments
 from byol_explore.registries import METHODS
 from byol_explore.settings.parts import CuriosityConfig, NetworkConfig, OptimizerConfig
 from byol_explore.spaces import Interface
@@ -43,10 +45,10 @@ class Trained(eqx.Module):
 
 class BonusState(NamedTuple):
     networks: Trained
-    normalizer: ObservationNormalizer
+    observations: ObservationNormalizer
     method: PyTree  # the method's state: a target encoder, counts, whatever it keeps
     optimizer: optax.OptState
-    statistics: RewardStatistics
+    rewards: moments.Normalizer
 
 
 class BonusMemory(NamedTuple):
@@ -56,16 +58,8 @@ class BonusMemory(NamedTuple):
     action: Action  # [B, ...] that led there
 
 
-class BonusOutput(NamedTuple):
-    """What is said of a batch of sequences."""
-
-    reward: Array  # [T-1, B] normalised uncertainty, clipped if the method is; 0 where no transition is
-    uncertainty: Array  # [T-1, B] raw
-    metrics: dict[str, Array]
-
-
 class Bonus:
-    """Builds and updates a `BonusState`; holds no state of its own."""
+    """Builds, asks and updates a `BonusState`; holds no state of its own. Equal ones share their compiled programs."""
 
     def __init__(
         self,
@@ -82,8 +76,14 @@ class Bonus:
         self.optimizer, self.learning_rate = make_optimizer(optimizer), optimizer.learning_rate
         own, set_to = self.curiosity.embedding_size, self.curiosity.prioritize
         self.size = self.network.embedding_size if own is None else own
-        prioritizes = self.method.prioritizes if set_to is None else set_to
-        self.rewards = RewardSettings("intrinsic", prioritize=prioritizes, decay=self.curiosity.normalizer_decay)
+        self.prioritizes = self.method.prioritizes if set_to is None else set_to
+        self._parts = (repr(spec.observation), spec.action, self.method, self.network, self.curiosity, optimizer)
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Bonus) and self._parts == other._parts
+
+    def __hash__(self) -> int:
+        return hash(self._parts)
 
     def init(self, key: Array, observation: PyTree) -> BonusState:
         """Before anything is learned; encoders are centred on observations [n, ...], which should differ."""
@@ -93,6 +93,8 @@ class Bonus:
         seen = normalizer(observation)
 
         def start(tree: PyTree) -> PyTree:
+            if not self.network.center:
+                return tree
             return with_centered_encoders(tree, seen, scaled=self.method.compares_directions)
 
         representation = start(make_representation(self.network, self.spec, representation_key, self.size))
@@ -103,66 +105,78 @@ class Bonus:
         method = self.method.make(materials, method_key)
         networks = Trained(representation, method)
         state, optimizer = method.init(materials, representation.encoder, state_key), self.optimizer.init(networks)  # pyright: ignore[reportArgumentType]
-        return BonusState(networks, normalizer, state, optimizer, initial_statistics())
+        return BonusState(networks, normalizer, state, optimizer, moments.initial_normalizer())
 
     def initial_memory(self, state: BonusState, batch: int) -> BonusMemory:
         """Of sequences that follow nothing."""
         zero = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), self.spec.action.zero())
         return BonusMemory(state.networks.representation.core.initial_state((batch,)), zero)
 
-    def see(
+    def opened(self, state: BonusState, batch: int) -> PyTree:
+        """What the method carries along streams, before the first of their sequences."""
+        return state.networks.method.opened(batch)
+
+    def view(
         self, networks: Trained, state: BonusState, memory: BonusMemory, sequence: Sequence
-    ) -> tuple[View, CuriosityOutput]:
-        """One forward pass."""
-        sequence = sequence._replace(observation=state.normalizer(sequence.observation))
+    ) -> tuple[View, Sequence]:
+        """Sequences through the representation, and as it sees them."""
+        sequence = sequence._replace(observation=state.observations(sequence.observation))
         action = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), memory.action, sequence.action)
         before = Before(action, jnp.zeros(sequence.is_first.shape))
-        view = networks.representation.unroll(sequence, before, memory.core)
-        return view, ask(networks.method, state.method, view, sequence)
+        return networks.representation.unroll(sequence, before, memory.core), sequence
 
-    def update(
-        self, state: BonusState, memory: BonusMemory, sequence: Sequence
-    ) -> tuple[BonusState, BonusMemory, BonusOutput]:
-        """Learn from a batch of sequences once, and pay for it: by statistics that have taken the batch in."""
+    def follow(
+        self, state: BonusState, memory: BonusMemory, carry: PyTree, sequence: Sequence
+    ) -> tuple[BonusMemory, PyTree, Array]:
+        """Uncertainties [T-1, B] of sequences that continue streams; memory and carry for those that come next."""
+        view, seen = self.view(state.networks, state, memory, sequence)
+        carry, uncertainty = state.networks.method.follow(state.method, carry, view, seen)
+        return _followed(memory, view, sequence), carry, uncertainty
+
+    def judge(
+        self, normalizer: moments.Normalizer, uncertainty: Array, valid: Array, batches: Array | int = 1
+    ) -> tuple[moments.Normalizer, Array]:
+        """Rewards of uncertainties by statistics that have taken them in, with the weight of so many batches."""
+        decay = self.curiosity.normalizer_decay
+        return moments.intrinsic_reward(normalizer, uncertainty, valid, decay, self.prioritizes, batches)
+
+    def pay(self, normalizer: moments.Normalizer, uncertainty: Array, valid: Array) -> Array:
+        """Rewards of uncertainties by statistics as they stand, which must have seen something."""
+        return moments.measured(normalizer, uncertainty, valid, self.curiosity.normalizer_decay, self.prioritizes)
+
+    def deviation(self, normalizer: moments.Normalizer) -> Array:
+        """What uncertainties are divided by."""
+        return moments.standard_deviation(normalizer.raw, self.curiosity.normalizer_decay)
+
+    def update(self, state: BonusState, memory: BonusMemory, sequence: Sequence) -> tuple[BonusState, dict[str, Array]]:
+        """Learn from a batch of sequences once."""
 
         def loss(networks: Trained) -> tuple[Array, tuple[View, CuriosityOutput]]:
-            view, output = self.see(networks, state, memory, sequence)
+            view, seen = self.view(networks, state, memory, sequence)
+            output = ask(networks.method, state.method, view, seen)
             return output.loss, (view, output)
 
         (_, (view, output)), gradient = jax.value_and_grad(loss, has_aux=True)(state.networks)
-        nobody = jnp.zeros(output.uncertainty.shape)  # pays for the task
-        statistics, rewards = make_rewards(
-            state.statistics, output.uncertainty, nobody, _one_task(sequence), sequence.valid, self.rewards
-        )
         direction, optimizer = self.optimizer.update(gradient, state.optimizer)
         networks = descend(state.networks, direction, self.learning_rate)
-        seen = sequence._replace(observation=state.normalizer(sequence.observation))
-        after = BonusState(
+        seen = sequence._replace(observation=state.observations(sequence.observation))
+        mask = None if sequence.filling is None else sequence.seen
+        after = state._replace(
             networks=networks,
-            normalizer=state.normalizer.moved(sequence.observation),
+            observations=state.observations.moved(sequence.observation, mask),
             method=move(networks.method, state.method, networks.representation.encoder, seen),
             optimizer=optimizer,
-            statistics=statistics,
         )
-        metrics = {**_metrics(state, view, output), "gradient_norm": optax.tree.norm(gradient)}
-        return after, _followed(view, sequence), BonusOutput(rewards.total, output.uncertainty, metrics)
-
-    def pay(self, state: BonusState, memory: BonusMemory, sequence: Sequence) -> tuple[BonusMemory, BonusOutput]:
-        """Pay by statistics as they stand, which must have seen something, and learn nothing."""
-        view, output = self.see(state.networks, state, memory, sequence)
-        reward = pay(state.statistics, output.uncertainty, _one_task(sequence), sequence.valid, self.rewards)
-        return _followed(view, sequence), BonusOutput(reward, output.uncertainty, _metrics(state, view, output))
+        alive = vitals(state.networks.method, state.method, state.networks.representation.encoder, view.embedding, mask)
+        others = {"loss_curiosity": output.loss, "gradient_norm": optax.tree.norm(gradient)}
+        return after, {**output.metrics, **alive, **others}
 
 
-def _metrics(state: BonusState, view: View, output: CuriosityOutput) -> dict[str, Array]:
-    alive = vitals(state.networks.method, state.method, state.networks.representation.encoder, view.embedding)
-    return {**output.metrics, **alive, "loss_curiosity": output.loss}
-
-
-def _one_task(sequence: Sequence) -> Array:
-    return jnp.zeros(sequence.valid.shape, jnp.int32)
-
-
-def _followed(view: View, sequence: Sequence) -> BonusMemory:
-    """The memory of the sequence that begins with the last observation of this one."""
-    return BonusMemory(jax.tree.map(lambda x: x[-2], view.state), jax.tree.map(lambda x: x[-1], sequence.action))
+def _followed(memory: BonusMemory, view: View, sequence: Sequence) -> BonusMemory:
+    """The memory of sequences that begin with the last observations of these; as it was where there are none."""
+    count = jnp.sum(sequence.seen[1:], axis=0)  # transitions
+    last = (jnp.maximum(count - 1, 0), jnp.arange(len(count)))
+    after = jax.tree.map(lambda x: x[last], BonusMemory(view.state, sequence.action))
+    return jax.tree.map(
+        lambda new, old: jnp.where((count > 0).reshape(-1, *[1] * (new.ndim - 1)), new, old), after, memory
+    )

@@ -148,22 +148,6 @@ def make_rewards(
     return RewardStatistics(normalizer, extrinsic_stats, intrinsic_stats), rewards
 
 
-def pay(
-    statistics: RewardStatistics,
-    uncertainty: Float[Array, "S B"],
-    task: Int[Array, "S B"],
-    valid: Bool[Array, "S B"],
-    settings: RewardSettings,
-) -> Float[Array, "S B"]:
-    """Curiosity's rewards on their task's scale by statistics as they stand, which this batch leaves alone."""
-    one = partial(moments.measured, decay=settings.decay, prioritize=settings.prioritize)
-    mine = _measured_by(statistics.normalizer, task, valid)
-    rewards = jnp.sum(jax.vmap(one, (0, None, 0))(statistics.normalizer, uncertainty, mine), axis=0)
-    if settings.intrinsic_step == 0.0:
-        return rewards
-    return rewards / root_mean_square(statistics.intrinsic, settings.min_scale)[task]
-
-
 def parts(extrinsic: Array, intrinsic: Array, regime: str, mixing: Array | float) -> tuple[Array, Array]:
     """What the task and what curiosity pays (section 4): r_e and lambda r_i, or one of the two alone."""
     match regime:

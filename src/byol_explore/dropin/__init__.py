@@ -1,0 +1,1 @@
+"""Curiosity for anybody's agent: spaces and arrays of others in, a stream of our own inside, rewards out."""

@@ -1,0 +1,157 @@
+"""Save, load, continue equals uninterrupted; what is damaged or of another kind is refused in one line."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from byol_explore import Curiosity, UserError
+from byol_explore.dropin import saving
+from byol_explore.dropin.space_data import from_data, to_data
+from byol_explore.spaces import ActionSpec, Grid, Image, Tokens, Vector
+from dropins import OBSERVATIONS, SMALL, assert_same, experienced, rollout, small
+
+
+def go_on(curiosity: Curiosity) -> list[np.ndarray]:
+    """Steps in the middle of an episode, a rollout that is paid, and learning."""
+    steps = [curiosity.step(*rollout(5, seed=4, ends=0.0).at(t)) for t in range(3, 5)]
+    given = rollout(16, seed=5)
+    return [*steps, curiosity.reward(*given), curiosity.learn(*given)[0]]
+
+
+@pytest.mark.parametrize("method", ["byol-explore", "rnd"])
+def test_one_that_was_saved_goes_on_as_if_nothing_had_happened(tmp_path: Path, method: str) -> None:
+    """In the middle of an episode, with windows open."""
+    curiosity = experienced(method)
+    for t in range(3):
+        curiosity.step(*rollout(5, seed=4, ends=0.0).at(t))
+    curiosity.save(tmp_path / "mine.npz")
+    loaded = Curiosity.load(tmp_path / "mine.npz")
+    assert_same(loaded, curiosity)
+    assert loaded.progress.record == curiosity.progress.record
+    for ours, theirs in zip(go_on(loaded), go_on(curiosity), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert_same(loaded, curiosity)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.npz"]
+
+
+def test_one_that_has_learned_nothing_can_be_saved(tmp_path: Path) -> None:
+    curiosity = small(seed=3)
+    curiosity.step(*rollout(1).at(0))
+    curiosity.save(tmp_path / "new")
+    loaded = Curiosity.load(str(tmp_path / "new"))
+    assert_same(loaded, curiosity)
+    np.testing.assert_array_equal(loaded.learn(*rollout(16))[0], curiosity.learn(*rollout(16))[0])
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "mine.npz"
+    experienced(updates=1).save(path)
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UserError) as error:
+        Curiosity.load(path)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
+def test_half_a_file_is_refused(saved: Path, tmp_path: Path, share: float) -> None:
+    whole, path = saved.read_bytes(), tmp_path / "half"
+    path.write_bytes(whole[: int(share * len(whole))])
+    assert refusal(path).startswith(f"{path} is damaged, or was not written by Curiosity.save: ")
+
+
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.8])
+def test_a_byte_that_has_changed_is_noticed(saved: Path, tmp_path: Path, place: float) -> None:
+    content, path = bytearray(saved.read_bytes()), tmp_path / "flipped"
+    content[int(place * len(content))] ^= 255
+    path.write_bytes(content)
+    assert f"{path} is " in refusal(path)
+
+
+def rewritten(saved: Path, path: Path, change: Any) -> Path:
+    """A whole file that says something else."""
+    with np.load(saved) as file:
+        arrays = {name: file[name] for name in file.files}
+    about = json.loads(arrays.pop("about").tobytes())
+    change(about, arrays)
+    np.savez(path, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)
+    return path
+
+
+def test_other_files_are_refused(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = tmp_path / "nothing"
+    assert refusal(missing) == f"there is no file {missing}: it must be one that Curiosity.save has written"
+    later = rewritten(saved, tmp_path / "later.npz", lambda about, _: about.update(format=9))
+    assert refusal(later) == f"{later} is of format 9, written by byol-explore 0.1.0: this one reads format 1"
+    other = rewritten(
+        saved, tmp_path / "other.npz", lambda about, _: about["curiosity"]["settings"]["network"].update(belief_size=7)
+    )
+    assert f"{other} is of another network: " in refusal(other)
+    more = rewritten(saved, tmp_path / "more.npz", lambda _, arrays: arrays.update(extra=np.ones(2)))
+    assert refusal(more) == f"{more} is of another network: it has extra, for which there is no place"
+    foreign = rewritten(saved, tmp_path / "foreign.npz", lambda about, _: about["curiosity"].update(method="my:Bonus"))
+    monkeypatch.delenv("BYOL_EXPLORE_TRUST", raising=False)
+    monkeypatch.setattr("sys.stdin", None)
+    assert refusal(foreign).startswith(f"{foreign} names code outside this package: my:Bonus; ")
+
+
+def test_a_save_that_fails_leaves_the_old_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = saved.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=f"^{saved} cannot be written: No space left on device$"):
+        experienced(updates=1).save(saved)
+    assert saved.read_bytes() == before
+    assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        OBSERVATIONS,
+        spaces.Box(np.asarray([0, -3]), np.asarray([1, 7]), dtype=np.int32),
+        spaces.Box(0, 255, (84, 84, 4), np.uint8),
+        spaces.Discrete(4, start=-2),
+        spaces.MultiDiscrete([2, 5], start=[1, 0]),
+        spaces.MultiBinary((2, 3)),
+        spaces.Text(9, min_length=2, charset="abc"),
+        spaces.Dict({"b": spaces.Discrete(2), "a": spaces.Tuple([spaces.Discrete(3), OBSERVATIONS])}),
+        {"eye": Image(2, 3, 1), "cells": Grid(2, 2, (3, 4)), "words": Tokens(2, 9), "arm": Vector(4)},
+        ActionSpec((2, 3), 1),
+    ],
+    ids=lambda space: str(space)[:20],
+)
+def test_spaces_are_written_and_read(space: Any) -> None:
+    again = from_data(json.loads(json.dumps(to_data(space))))
+    assert again == space
+    assert type(again) is type(space)
+
+
+def test_a_file_is_small_beside_what_it_describes() -> None:
+    """Bounds that are all the same are one number."""
+    assert len(json.dumps(to_data(spaces.Box(0, 255, (84, 84, 4), np.uint8)))) < 200
+
+
+def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:
+    """Objects of Python in an array would be code."""
+    path = tmp_path / "objects.npz"
+    np.savez(path, about=np.asarray([{"format": saving.FORMAT}], object))
+    assert "is damaged, or was not written by Curiosity.save" in refusal(path)
+
+
+def test_the_settings_come_back(saved: Path) -> None:
+    loaded = Curiosity.load(saved)
+    assert loaded.settings.sequence_length == SMALL["sequence_length"]
+    assert loaded.settings.network.encoder_hidden == (10,)
