@@ -11,6 +11,7 @@ from byol_explore.extras import needed_by
 if TYPE_CHECKING:
     from byol_explore.doctor.checks import diagnose
     from byol_explore.dropin.curiosity import Curiosity
+    from byol_explore.dropin.vector_env import CuriousVectorEnv
     from byol_explore.envs.registry import env_families, make_env, make_envs, register_env
     from byol_explore.errors import DivergenceError, UserError
     from byol_explore.playing.agent import Agent, load_agent
@@ -37,6 +38,7 @@ __all__ = [
     "Agent",
     "Config",
     "Curiosity",
+    "CuriousVectorEnv",
     "DivergenceError",
     "Progress",
     "Summary",
@@ -63,6 +65,7 @@ __all__ = [
 _HOMES = {
     "doctor.checks": ("diagnose",),
     "dropin.curiosity": ("Curiosity",),
+    "dropin.vector_env": ("CuriousVectorEnv",),
     "envs.registry": ("env_families", "make_env", "make_envs", "register_env"),
     "errors": ("DivergenceError", "UserError"),
     "playing.agent": ("Agent", "load_agent"),

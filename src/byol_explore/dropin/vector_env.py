@@ -1,0 +1,96 @@
+"""Gymnasium's vector environments with curiosity in their rewards, for every algorithm that steps them."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+
+from byol_explore.dropin.autoreset import Step, copied, make_adapter, stacked
+from byol_explore.dropin.curiosity import Curiosity
+from byol_explore.errors import UserError, one_line, unknown
+
+REGIMES = ("mixed", "intrinsic")
+
+
+class CuriousVectorEnv(VectorWrapper):
+    """Pays at every step, extrinsic + mixing * intrinsic or intrinsic alone, and learns every so many steps.
+
+    Infos tell both parts, as `extrinsic_reward` and `intrinsic_reward`; what counts returns, such as Gymnasium's
+    RecordEpisodeStatistics, goes inside, and then counts the task's own. `metrics` are of the latest learning.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        curiosity: Curiosity,
+        *,
+        mixing: float = 0.1,
+        regime: str = "mixed",
+        learn_every: int = 128,
+        autoreset: AutoresetMode | str | None = None,
+    ) -> None:
+        super().__init__(env)
+        if env.num_envs != curiosity.num_envs:
+            raise UserError(f"num_envs is {env.num_envs}: it must be {curiosity.num_envs}, as the curiosity has it")
+        _check_spaces(env, curiosity)
+        if regime not in REGIMES:
+            raise unknown("regime", regime, list(REGIMES))
+        if not np.isfinite(mixing) or mixing < 0:
+            raise UserError(f"mixing is {mixing}: it must be finite and not negative")
+        if not isinstance(learn_every, int) or learn_every < 1:
+            raise UserError(f"learn_every is {learn_every}: it must be a whole number of at least 1")
+        mode = env.metadata.get("autoreset_mode") if autoreset is None else autoreset
+        if mode is None:
+            raise UserError("the environments do not say their autoreset mode: give one, such as autoreset='next_step'")
+        self.curiosity, self.mixing, self.regime, self.learn_every = curiosity, mixing, regime, learn_every
+        self.metrics: dict[str, Any] = {}
+        self._adapter, self._steps, self._obs = make_adapter(mode), list[Step](), None
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """All environments, or with `options["reset_mask"]` some: what of the stream was not learned yet is now."""
+        mask = None if options is None else options.get("reset_mask")
+        self._obs, infos = self.env.reset(seed=seed, options=options)  # pyright: ignore[reportArgumentType]
+        self._adapter.reset(mask)
+        if mask is None:
+            self._learn()
+            self.curiosity.reset()
+        elif self._steps:  # episodes that were given up are cut short
+            self._steps[-1].truncated[mask & ~self._steps[-1].terminated & ~self._steps[-1].skipped] = True
+        return self._obs, infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """A step, with curiosity in its rewards."""
+        if self._obs is None:
+            raise gymnasium.error.ResetNeeded("reset must be called before step")
+        before = copied(self._obs)  # which environments may overwrite
+        answer = self.env.step(actions)
+        step = self._adapter.read(before, actions, *answer)
+        self._obs, extrinsic, terminated, truncated, infos = answer
+        self._steps.append(step)
+        intrinsic = self.curiosity.step(**step._asdict())
+        if len(self._steps) == self.learn_every:
+            self._learn()
+        reward = intrinsic if self.regime == "intrinsic" else np.asarray(extrinsic) + self.mixing * intrinsic
+        told = np.ones(self.num_envs, bool)
+        parts = {"extrinsic_reward": extrinsic, "intrinsic_reward": intrinsic}
+        infos = {**infos, **parts, **{f"_{name}": told for name in parts}}
+        return self._obs, reward, terminated, truncated, infos
+
+    def _learn(self) -> None:
+        if self._steps:
+            _, self.metrics = self.curiosity.learn(**stacked(self._steps))
+            self._steps.clear()
+
+
+def _check_spaces(env: VectorEnv, curiosity: Curiosity) -> None:
+    ours = {"observation": curiosity.reader.observation_space, "action": curiosity.reader.action_space}
+    theirs = {"observation": env.single_observation_space, "action": env.single_action_space}
+    for side, space in theirs.items():
+        if space != ours[side]:
+            raise UserError(
+                f"the {side} space of the environments is {one_line(space, 100)}: it must be that of the curiosity, "
+                f"{one_line(ours[side], 100)}"
+            )

@@ -1,0 +1,113 @@
+"""Gymnasium's vector environments with curiosity in their rewards."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+from byol_explore import Curiosity, CuriousVectorEnv, UserError
+from dropins import SMALL
+from envs.scripted import Scripted
+
+MODES = (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED)
+
+
+def curiosity(num_envs: int = 2, **settings: Any) -> Curiosity:
+    return Curiosity(
+        Scripted.observation_space, Scripted.action_space, num_envs, settings={**SMALL, **settings}
+    )  # fmt: skip
+
+
+def vector(mode: AutoresetMode = AutoresetMode.NEXT_STEP, envs: int = 2) -> SyncVectorEnv:
+    return SyncVectorEnv([Scripted] * envs, copy=False, autoreset_mode=mode)
+
+
+def play(env: gymnasium.vector.VectorEnv, steps: int, mode: AutoresetMode) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """Rewards [T, B] and infos, with random actions."""
+    rng, rewards, told = np.random.default_rng(0), [], []
+    env.reset(seed=[0, 1])
+    for _ in range(steps):
+        _, reward, terminated, truncated, infos = env.step(rng.integers(0, 50, 2))
+        rewards.append(np.array(reward))
+        told.append(infos)
+        if mode == AutoresetMode.DISABLED and np.any(terminated | truncated):
+            env.reset(options={"reset_mask": terminated | truncated})
+    return np.stack(rewards), told
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_is_paid_at_the_step_and_learned_from(mode: AutoresetMode) -> None:
+    """No end looks like the next beginning, no stream is broken, and both parts of the reward are told."""
+    curious = CuriousVectorEnv(vector(mode), curiosity(), mixing=0.5, learn_every=8)
+    rewards, infos = play(curious, 20, mode)
+    parts = {name: np.stack([info[name] for info in infos]) for name in ("extrinsic_reward", "intrinsic_reward")}
+    np.testing.assert_allclose(rewards, parts["extrinsic_reward"] + 0.5 * parts["intrinsic_reward"], rtol=1e-5)
+    assert not np.any(parts["intrinsic_reward"][:8])
+    assert np.any(parts["intrinsic_reward"][8:] > 0)
+    record = curious.curiosity.progress.record
+    assert (record.calls, record.breaks, record.alike) == (2, 0, 0)
+    assert record.ends > 3
+    ours, _ = play(vector(mode), 20, mode)
+    np.testing.assert_array_equal(parts["extrinsic_reward"], ours)
+
+
+def test_modes_differ_in_nothing_that_curiosity_sees() -> None:
+    """16 transitions of one environment each: SAME_STEP and DISABLED are the same stream, and so are the networks."""
+    networks = []
+    for mode in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED):
+        curious = CuriousVectorEnv(vector(mode), curiosity(), learn_every=8)
+        play(curious, 16, mode)
+        networks.append(curious.metrics)
+    assert networks[0] == networks[1]
+
+
+def test_curiosity_alone_and_statistics_inside() -> None:
+    curious = CuriousVectorEnv(RecordEpisodeStatistics(vector()), curiosity(), regime="intrinsic", learn_every=8)
+    rewards, infos = play(curious, 12, AutoresetMode.NEXT_STEP)
+    np.testing.assert_array_equal(rewards, np.stack([info["intrinsic_reward"] for info in infos]))
+    ended = next(info for info in infos if "episode" in info)
+    assert ended["episode"]["r"][0] == 11 + 12  # of the scripted rewards
+
+
+def test_episodes_that_are_given_up_are_cut_short() -> None:
+    """By a reset of all, and by one of some: what was seen before is learned from all the same."""
+    curious = CuriousVectorEnv(vector(AutoresetMode.DISABLED), curiosity(), learn_every=100)
+    curious.reset(seed=[0, 1])
+    curious.step(np.asarray([3, 4]))
+    curious.reset(options={"reset_mask": np.asarray([True, False])})
+    curious.step(np.asarray([3, 4]))
+    curious.reset()
+    assert curious.curiosity.progress.record.transitions == 4
+    assert curious.curiosity.progress.record.ends == 1
+    assert curious.curiosity.progress.learned[0].begins.all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"regime": "extrinsic"}, "unknown regime 'extrinsic'; choose from: mixed, intrinsic"),
+        ({"mixing": -1.0}, "mixing is -1.0: it must be finite and not negative"),
+        ({"learn_every": 0}, "learn_every is 0: it must be a whole number of at least 1"),
+        ({"autoreset": "never"}, "unknown autoreset mode 'never'; choose from: same_step, next_step, disabled"),
+        ({"curiosity": curiosity(3)}, "num_envs is 2: it must be 3, as the curiosity has it"),
+        ({"curiosity": Curiosity(spaces.Discrete(2), Scripted.action_space, 2)},
+         r"the observation space of the environments is Box.*: it must be that of the curiosity, Discrete\(2\)"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:
+    arguments = {"curiosity": curiosity(), **options}
+    with pytest.raises(UserError, match=message):
+        CuriousVectorEnv(vector(), **arguments)
+
+
+def test_modes_that_are_not_said_must_be_given() -> None:
+    env = vector()
+    env.metadata = {}
+    with pytest.raises(UserError, match="do not say their autoreset mode: give one, such as autoreset='next_step'"):
+        CuriousVectorEnv(env, curiosity())
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        CuriousVectorEnv(env, curiosity(), autoreset="next_step").step(np.zeros(2, int))
