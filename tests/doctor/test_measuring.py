@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from builders import TIME, jit, make, make_spec, make_trajectory, small_config
-from byol_explore.doctor.evidence import Probe
+from byol_explore.doctor.evidence import Probe, TargetProbe
 from byol_explore.doctor.measuring import _look, first_of_each, measure_target, probe_rollout, spread_and_rank, width
 from byol_explore.learner import Learner
 from byol_explore.learner_state import Batch, LearnerState
@@ -115,14 +115,19 @@ def test_nan_in_the_state_is_named() -> None:
     assert probe(learner, broken, trajectory).not_finite == "duals.temperature"
 
 
+def target_of(state: LearnerState, before: Any) -> TargetProbe:
+    online = state.online
+    return measure_target(online.curiosity, state.curiosity, online.actor.curious_encoder, before)
+
+
 def test_the_target_closes_its_share_of_the_distance() -> None:
     learner, state, _ = shared()
     away = jax.tree.map(lambda x: 1.5 * x, state.online.actor.curious_encoder)
-    probe = measure_target(state._replace(curiosity=away), None)
+    probe = target_of(state._replace(curiosity=away), None)
     decay = learner.config.curiosity.target_decay
     assert (probe.distance, probe.step, probe.moved) == (pytest.approx(0.5), pytest.approx(1 - decay, rel=1e-3), None)
     before = latent.ema(away, state.online.actor.curious_encoder, 0.5)
-    moved = measure_target(state._replace(curiosity=away), before).moved
+    moved = target_of(state._replace(curiosity=away), before).moved
     assert moved == pytest.approx(0.25 / 1.5)
 
 
@@ -133,10 +138,10 @@ def test_a_mean_image_that_nothing_trains_is_no_part_of_the_distance() -> None:
     state = eqx.tree_at(lambda x: x.online.actor.representation.encoder, state, bright)
     away = jax.tree.map(lambda x: 1.5 * x, encoder)
     away = eqx.tree_at(lambda x: x.center.mean, away, bright.center.mean)
-    probe = measure_target(state._replace(curiosity=away), bright)
+    probe = target_of(state._replace(curiosity=away), bright)
     assert (probe.distance, probe.moved) == (pytest.approx(0.5), pytest.approx(0.5 / 1.5))
 
 
 def test_the_target_of_rnd_stays() -> None:
     _, state, _ = setup("rnd")
-    assert measure_target(state, state.curiosity) == (None, 0.0, 0.0)
+    assert target_of(state, state.curiosity) == (None, 0.0, 0.0)

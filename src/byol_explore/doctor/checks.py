@@ -1,4 +1,4 @@
-"""All checks of a run, the worst findings first."""
+"""All checks of a run, or of a curiosity in a foreign loop, the worst findings first."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 from byol_explore.doctor import agent_checks, collapse_checks, curiosity_checks, payment_checks
 from byol_explore.doctor.evidence import Evidence, gather
 from byol_explore.doctor.findings import Finding, worst_first
+from byol_explore.doctor.foreign import check_stream, gather_curiosity
+from byol_explore.dropin.curiosity import Curiosity
 
 CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     curiosity_checks.check_target,
@@ -25,11 +27,18 @@ CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
 )
 
 
+OF_CURIOSITY = (*CHECKS[:6], agent_checks.check_numbers, agent_checks.check_gradient)  # without any agent
+
+
 def examine(evidence: Evidence) -> list[Finding]:
     """A finding per check, the worst first."""
     return worst_first([check(evidence) for check in CHECKS])
 
 
-def diagnose(run_dir: Path | str) -> list[Finding]:
-    """The findings of a run directory."""
-    return examine(gather(run_dir))
+def diagnose(patient: Path | str | Curiosity) -> list[Finding]:
+    """The findings of a run directory, or of a curiosity in a loop of somebody's own."""
+    if not isinstance(patient, Curiosity):
+        return examine(gather(patient))
+    evidence = gather_curiosity(patient)
+    stream = check_stream(patient.progress.record, patient.num_envs)
+    return worst_first([*(check(evidence) for check in OF_CURIOSITY), stream])

@@ -1,18 +1,21 @@
 """Numbers of a rollout: what the learner would compute from it, before any update."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
+from byol_explore.curiosity.base import Curiosity
 from byol_explore.doctor.evidence import BoundaryProbe, Probe, TargetProbe, TaskProbe
 from byol_explore.learner import Learner
 from byol_explore.learner_state import LearnerState
 from byol_explore.networks.layers import trained
 from byol_explore.ops import moments, popart, vmpo
 from byol_explore.run.finite import first_not_finite
-from byol_explore.types import Action, AnyArray, Array, Policy, PyTree, Sequence, Trajectory
+from byol_explore.types import Action, AnyArray, Array, Encoder, Policy, PyTree, Sequence, Trajectory
+
+_Timed = TypeVar("_Timed", Trajectory, Sequence)
 
 
 class Seen(NamedTuple):
@@ -85,9 +88,9 @@ def probe_rollout(
         temperature=None if temperature is None else float(temperature),
         multipliers=multipliers,
         largest={
-            "parameters": _largest(trained((state.online, state.curiosity))),
-            "optimizer": _largest(state.optimizer),
-            "statistics": _largest(state.statistics),
+            "parameters": largest(trained((state.online, state.curiosity))),
+            "optimizer": largest(state.optimizer),
+            "statistics": largest(state.statistics),
         },
         not_finite=first_not_finite(state),
     )
@@ -193,11 +196,11 @@ def _boundary(learner: Learner, state: LearnerState, trajectory: Trajectory, see
         transitions=valid.size,
         reward=float(np.max(np.abs(seen.intrinsic[~valid]), initial=0.0)),
         counted=float(np.max(np.abs(np.asarray(new.mean) - expected) / np.maximum(np.abs(expected), 1e-12))),
-        leak=_leak(trajectory, seen.uncertainty, lambda other: _look(learner, state, other).uncertainty),
+        leak=leak(trajectory, seen.uncertainty, lambda other: _look(learner, state, other).uncertainty),
     )
 
 
-def _leak(trajectory: Trajectory, before: np.ndarray, uncertainty_of: Callable[[Trajectory], Array]) -> float:
+def leak(trajectory: _Timed, before: np.ndarray, uncertainty_of: Callable[[_Timed], Array]) -> float:
     """The largest change of an uncertainty when all observations of other episodes change, relative.
 
     The first boundary of each environment splits its sequence; each side in turn gets another environment's
@@ -221,16 +224,15 @@ def _swap(x: np.ndarray, where: np.ndarray) -> np.ndarray:
     return np.where(where.reshape(*where.shape, *[1] * (x.ndim - 2)), np.roll(x, 1, axis=1), x)
 
 
-def measure_target(state: LearnerState, before: PyTree | None) -> TargetProbe:
-    """How far the target is from the encoder that predicts it, and whether it moves.
+def measure_target(curiosity: Curiosity, state: PyTree, online: Encoder, before: PyTree | None = None) -> TargetProbe:
+    """How far a method's target is from the encoder that predicts it, and whether it moves.
 
-    `before` is the curiosity's state in an earlier checkpoint. A method with networks of its own has no such encoder.
+    `before` is the method's state in an earlier checkpoint. A method with networks of its own has no such encoder.
     """
-    curiosity, encoder = state.online.curiosity, state.online.actor.curious_encoder
     comparable = curiosity.reads_representation
     nothing = Sequence((), Action((), ()), ())  # a target follows the encoder, whatever was seen
-    after = trained(curiosity.target(curiosity.after(state.curiosity, encoder, nothing)))
-    target, encoder = trained(curiosity.target(state.curiosity)), trained(encoder)
+    after = trained(curiosity.target(curiosity.after(state, online, nothing)))
+    target, encoder = trained(curiosity.target(state)), trained(online)
     difference = _norm_of_difference(encoder, target) if comparable else 0.0
     stepped = _norm_of_difference(after, target)
     size = max(_norm(target), 1e-12)
@@ -250,7 +252,7 @@ def _norm_of_difference(one: PyTree, other: PyTree) -> float:
     return _norm(jax.tree.map(lambda x, y: np.asarray(x, np.float64) - np.asarray(y, np.float64), one, other))
 
 
-def _largest(tree: PyTree) -> float:
+def largest(tree: PyTree) -> float:
     """The largest magnitude of all finite numbers."""
     leaves = [np.asarray(x) for x in jax.tree.leaves(tree)]
     sizes = [np.max(np.abs(x[np.isfinite(x)]), initial=0.0) for x in leaves if np.issubdtype(x.dtype, np.floating)]

@@ -122,4 +122,5 @@ class _Patient:
                 ).state
             except UserError:  # damaged
                 before = None
-        return measure_target(self.state, before)
+        online = self.state.online
+        return measure_target(online.curiosity, self.state.curiosity, online.actor.curious_encoder, before)
