@@ -31,8 +31,8 @@ FOLLOW, UPDATE = jit(Bonus.follow, static_argnums=0), jit(Bonus.update, static_a
 
 
 @functools.cache
-def started(method: str = "byol-explore", core: str = "gru") -> tuple[Bonus, BonusState]:
-    bonus = Bonus(SPEC, method, network=small_network(core), curiosity=CuriosityConfig(horizon=3))
+def started(method: str = "byol-explore", core: str = "gru", horizon: int = 3) -> tuple[Bonus, BonusState]:
+    bonus = Bonus(SPEC, method, network=small_network(core), curiosity=CuriosityConfig(horizon=horizon))
     observation = random_observation(np.random.default_rng(0), SPEC, (64,))
     return bonus, jit(bonus.init)(jax.random.key(0), observation)
 
@@ -58,10 +58,11 @@ def filled(sequence: Sequence, steps: int = 3, others: int = 2) -> Sequence:
     return Sequence(jax.tree.map(lambda x: jnp.where(x == 1, 50.0, x), observation), action, is_first, filling)
 
 
-@pytest.mark.parametrize("core", ["gru", "lstm"])
-def test_following_says_what_the_method_says_of_the_whole(core: str) -> None:
-    bonus, state = started(core=core)
-    sequence, memory = sequence_of(), bonus.initial_memory(state, BATCH)
+@pytest.mark.parametrize(("core", "horizon", "steps"), [("gru", 3, 6), ("lstm", 3, 6), ("gru", 5, 1), ("gru", 5, 2)])
+def test_following_says_what_the_method_says_of_the_whole(core: str, horizon: int, steps: int) -> None:
+    """Also of sequences that are shorter than the horizon."""
+    bonus, state = started(core=core, horizon=horizon)
+    sequence, memory = cut(sequence_of(), 0, steps), bonus.initial_memory(state, BATCH)
 
     def whole(sequence: Sequence) -> Any:
         view, seen = bonus.view(state.networks, state, memory, sequence)

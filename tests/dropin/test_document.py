@@ -1,0 +1,63 @@
+"""Every block of docs/anyones-agent.md does what it says, and so does the example in CleanRL's way."""
+
+import re
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from examples import cleanrl_style
+
+from byol_explore import Curiosity
+from dropins import OBSERVATIONS, SMALL, rollout
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "anyones-agent.md"
+
+
+def test_every_block_of_the_document_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One after the other, as somebody would type them; the own bonus is then used by its import path."""
+    monkeypatch.chdir(tmp_path)
+    module = types.ModuleType("my_module")
+    monkeypatch.setitem(sys.modules, "my_module", module)
+    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    assert len(blocks) == 6
+    for block in blocks:
+        exec(compile(block, str(DOCUMENT), "exec"), module.__dict__)
+    told = module.__dict__
+    assert told["rewards"].shape == (32, 4)
+    assert told["metrics"]["learner_steps"] == 3
+    assert told["other"].settings.curiosity.horizon == 8
+    assert (tmp_path / "mine.npz").is_file()
+    assert "unknown boundaries" in capsys.readouterr().out
+    mine = Curiosity(OBSERVATIONS, told["curiosity"].reader.action_space, 2, "my_module:Leap", settings=SMALL)
+    given = rollout(10, ends=0.0)
+    given.actions[:] %= 2
+    mine.learn(*given)
+    assert mine.progress.record.metrics["uncertainty"] == pytest.approx(expected_leap(given), rel=1e-4)
+
+
+def expected_leap(given) -> float:
+    """The mean distance, in units of the observations' running deviation from their mean."""
+    seen = np.concatenate([given.obs, given.next_obs[-1:]])
+    scaled = np.clip((seen - seen.mean((0, 1))) / np.sqrt(seen.var((0, 1)) + 1e-6), -5, 5)
+    return float(np.mean(np.linalg.norm(scaled[1:] - scaled[:-1], axis=-1)))
+
+
+def test_the_example_in_cleanrls_way_learns_and_marks_six_lines() -> None:
+    told = cleanrl_style.train("CartPole-v1", 128, num_envs=4, num_steps=32)
+    assert told["learner_steps"] == 1
+    assert told["transitions"] == 128
+    assert len(told["returns"]) > 0
+    source = Path(cleanrl_style.__file__).read_text()
+    assert len(re.findall(r"# curiosity$", source, re.MULTILINE)) == 6
+
+
+def test_advantages_by_hand() -> None:
+    """Two steps, an end after the first: nothing of the second reaches it."""
+    rewards, values = np.asarray([[1.0], [2.0]]), np.asarray([[0.5], [0.25]])
+    found = cleanrl_style.advantages(rewards, values, np.asarray([[0.0], [4.0]]), np.asarray([[True], [False]]))
+    np.testing.assert_allclose(found.ravel(), [1.0 - 0.5, 2.0 + 0.99 * 4.0 - 0.25])
