@@ -14,7 +14,7 @@ train: .venv/installed
 	  [ $$code != 2 ] || echo 'options are given in ARGS, for example: make train ARGS="--resume"' >&2; exit $$code; }
 
 test: .venv/installed-test lint types browser
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
 
 # The page of a report is tested in a browser, from Debian's packages where they can be had; elsewhere those tests skip.
 browser:

@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from byol_explore.curiosity.byol_explore import BYOLExplore, encode
+from byol_explore.curiosity.vitals import error_growth
 from byol_explore.envs.adapters.atari import Atari
 from byol_explore.envs.adapters.atari_emulator import SIZE
 from byol_explore.envs.base import EnvSpec
@@ -36,7 +37,6 @@ from byol_explore.networks.assembly import Actor, Networks, Representation
 from byol_explore.networks.centering import SMALLEST, Centerable, centered
 from byol_explore.networks.layers import Center, Conv, GroupNorm, Linear
 from byol_explore.ops import latent
-from byol_explore.run.vitals import error_growth
 from byol_explore.runtime.compilation import enable_compilation_cache
 from byol_explore.runtime.first_look import look_outside
 from byol_explore.settings.presets import make_config

@@ -31,21 +31,22 @@ def actors_alive() -> int:
     return sum(thread.name == "actor" for thread in threading.enumerate())
 
 
-def hang_at(step: int, event: str = "step") -> tuple[Callable[[str, int], None], threading.Event]:
-    """A hook that does not return from a step before the event is set."""
-    release = threading.Event()
+def hang_at(step: int, event: str = "step") -> tuple[Callable[[str, int], None], threading.Event, threading.Event]:
+    """A hook that does not return from a step before the first event is set; the second is set when it hangs."""
+    release, hung = threading.Event(), threading.Event()
 
     def hook(happening: str, count: int) -> None:
         if (happening, count) == (event, step):
+            hung.set()
             release.wait(PATIENCE)
 
-    return hook, release
+    return hook, release, hung
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_an_environment_that_hangs_is_named_and_nothing_learned_is_lost(deterministic: bool) -> None:
     """It hangs in the second of three rollouts: the dispatch ends after the first, with a state that can be saved."""
-    hook, release = hang_at(STEPS + 1)
+    hook, release, _ = hang_at(STEPS + 1)
     world = Scripted(hook)
     runtime = start(world, deterministic=deterministic, rollouts_per_dispatch=3)
     state, output = runtime.dispatch(runtime.init(0))
@@ -66,7 +67,7 @@ def test_an_environment_that_hangs_is_named_and_nothing_learned_is_lost(determin
 
 @pytest.mark.parametrize("event", ["batch", "reset"])
 def test_starts_and_resets_are_given_ten_times_as_long(event: str) -> None:
-    hook, release = hang_at(0, event)
+    hook, release, _ = hang_at(0, event)
     threading.Timer(4 * 0.2, release.set).start()
     runtime = start(Scripted(hook), step_timeout=0.2)
     state, _ = runtime.dispatch(runtime.init(0))
@@ -77,11 +78,11 @@ def test_starts_and_resets_are_given_ten_times_as_long(event: str) -> None:
 
 def test_a_hang_that_nobody_waits_for_does_not_keep_a_run_from_ending() -> None:
     last = 3 * STEPS - 1  # of the rollout that waits for a place in the queue: none is begun after it
-    hook, release = hang_at(last)
+    hook, release, hung = hang_at(last)
     world = Scripted(hook)
     runtime = start(world)
     runtime.dispatch(runtime.init(0))
-    until(lambda: world.batches[0].count == last)
+    until(hung.is_set)
     began = time.monotonic()
     runtime.close()
     assert time.monotonic() - began < 5.0

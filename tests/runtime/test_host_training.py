@@ -120,7 +120,7 @@ def assert_statistics(summary: dict[str, Any], meta: dict[str, Any], *sessions: 
     lengths: list[int] = []
     for dispatches in sessions:
         lengths += fair_lengths(dispatches, max(lengths, default=0))
-    assert [length for *_, length in window["counted"]] == lengths
+    assert [length for *_, length, _ in window["counted"]] == lengths
     assert summary["episode_length"] == pytest.approx(np.mean(lengths))
     visits = Counter((moment.episode, moment.time) for moment in moments)
     assert {(room, x): count for room, x, count in meta["trackers"]["coverage"]["visits"]} == visits
