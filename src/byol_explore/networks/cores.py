@@ -15,7 +15,7 @@ from byol_explore.types import PyTree
 class Core(eqx.Module):
     """A recurrent cell in three parts: what it reads, what its own belief adds, and the gates that combine both."""
 
-    recurrent: eqx.AbstractVar[Linear]  # from a belief to what it adds
+    recurrent: eqx.AbstractVar[Linear]  # from a belief to what it adds: all that is trained of a core
 
     @property
     @abstractmethod
@@ -118,43 +118,41 @@ def closed_loop(
 ) -> PyTree:
     """b_t = h_c(b_{t-1}, a_{t-1}, f(o_t)) along a sequence, reset by `is_first` alone; all states [T, B, ...].
 
-    Backwards only the gradient of the states goes step by step. Those of the core and of its inputs are taken of
-    all steps at once when it has been through: one large product in place of T small ones, and with several devices
-    one sum over them in place of T.
+    Backwards the gradient of the states goes step by step; that of the core's weights is taken of all steps at once
+    when it has been through: one large product in place of T small ones, and with several devices one sum over them
+    in place of T. What the gates computed on the way there is kept for the way back, as it is in any scan.
     """
 
-    def step(carry: PyTree, inputs: tuple[Array, Array]) -> tuple[PyTree, PyTree]:
-        projected_t, is_first_t = inputs
-        carry = core.step(reset_where(core, is_first_t, carry), projected_t)
-        return carry, carry
-
-    return jax.lax.scan(step, state, (projected, is_first))[1]
+    return _forwards(core, projected, is_first, state)[0]
 
 
 def _forwards(core: Core, projected: Array, is_first: Array, state: PyTree) -> tuple[PyTree, tuple[PyTree, ...]]:
-    states = closed_loop(core, projected, is_first, state)
-    return states, (core, projected, is_first, state, states)
+    def step(carry: PyTree, inputs: tuple[Array, Array]) -> tuple[PyTree, tuple[PyTree, PyTree, PyTree]]:
+        projected_t, is_first_t = inputs
+        before = reset_where(core, is_first_t, carry)
+        carry, combined = jax.vjp(core.combine, before, core.recurrent(core.belief(before)), projected_t)
+        return carry, (carry, before, combined)
+
+    states, before, combined = jax.lax.scan(step, state, (projected, is_first))[1]
+    return states, (core, is_first, before, combined)
 
 
 def _backwards(kept: tuple[PyTree, ...], gradient: PyTree) -> tuple[Core, Array, None, PyTree]:
-    core, projected, is_first, state, states = kept
-    carried = jax.tree.map(lambda first, later: jnp.concatenate([first[None], later[:-1]]), state, states)
-    before = reset_where(core, is_first, carried)  # what each step began from
+    core, is_first, before, combined = kept
 
-    def step(carry: PyTree, inputs: PyTree) -> tuple[PyTree, PyTree]:
-        gradient_t, before_t, recurrent_t, projected_t, is_first_t = inputs
-        gradient_t = jax.tree.map(jnp.add, gradient_t, carry)
-        _, combined = jax.vjp(lambda s, r: core.combine(s, r, projected_t), before_t, recurrent_t)
-        direct, recurrent = combined(gradient_t)
+    def step(carry: PyTree, inputs: PyTree) -> tuple[PyTree, tuple[Array, Array]]:
+        gradient_t, before_t, combined_t, is_first_t = inputs
+        direct, to_recurrent, to_projected = combined_t(jax.tree.map(jnp.add, gradient_t, carry))
         _, reread = jax.vjp(lambda s: core.recurrent(core.belief(s)), before_t)
-        reached = jax.tree.map(jnp.add, direct, reread(recurrent)[0])
-        return jax.tree.map(lambda g: jnp.where(is_first_t[:, None], 0, g), reached), gradient_t
+        reached = jax.tree.map(jnp.add, direct, reread(to_recurrent)[0])
+        return jax.tree.map(lambda g: jnp.where(is_first_t[:, None], 0, g), reached), (to_recurrent, to_projected)
 
-    recurrent = core.recurrent(core.belief(before))
-    inputs = (gradient, before, recurrent, projected, is_first)
-    first, gradients = jax.lax.scan(step, jax.tree.map(jnp.zeros_like, state), inputs, reverse=True)
-    _, at_once = jax.vjp(lambda core, projected: core.step(before, projected), core, projected)
-    return (*at_once(gradients), None, first)
+    last = jax.tree.map(lambda g: jnp.zeros_like(g[0]), gradient)
+    first, gradients = jax.lax.scan(step, last, (gradient, before, combined, is_first), reverse=True)
+    to_recurrent, to_projected = gradients
+    _, at_once = jax.vjp(lambda layer: layer(core.belief(before)), core.recurrent)
+    to_core = eqx.tree_at(lambda core: core.recurrent, core, at_once(to_recurrent)[0])
+    return to_core, to_projected, None, first
 
 
 closed_loop.defvjp(_forwards, _backwards)
