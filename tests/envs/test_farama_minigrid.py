@@ -96,7 +96,8 @@ def trained(directory: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) ->
 
 def test_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the first look, which takes longer than the rest."""
-    trained(tmp_path / "run", monkeypatch, network=dataclasses.replace(NETWORK, center=False))
+    directory = trained(tmp_path / "run", monkeypatch, network=dataclasses.replace(NETWORK, center=False))
+    assert read_metrics(directory / "metrics.jsonl")[-1]["uncertainty"] > 0.0
 
 
 @pytest.mark.slow

@@ -26,11 +26,12 @@ INSIDE, OUTSIDE = 128, 32  # environments, at least one for each task; those out
 
 def look_inside(envs: list[Environment], seed: int) -> PyTree:
     """Observations [n, ...] of environments inside jit."""
-    return _play(make_vector(envs, _shared(INSIDE, len(envs)), "fixed"), jax.random.key(seed))
+    return _play(tuple(envs), jax.random.key(seed))
 
 
 @partial(jax.jit, static_argnums=0)
-def _play(envs: Environments, key: Array) -> PyTree:
+def _play(kinds: tuple[Environment, ...], key: Array) -> PyTree:
+    envs: Environments = make_vector(list(kinds), _shared(INSIDE, len(kinds)), "fixed")
     reset_key, key = jax.random.split(key)
 
     def step(carry: tuple[PyTree, Array, PyTree], _: None) -> tuple[tuple[PyTree, Array, PyTree], None]:

@@ -1,5 +1,6 @@
 """What the probe worlds share: the course of an episode, and pictures of short vectors."""
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import jax
@@ -30,7 +31,7 @@ class Outcome(NamedTuple):
     terminated: Array  # []
 
 
-class Probe:
+class Probe(ABC):
     """What the worlds share: time, the end of an episode and the picture.
 
     A world says how it begins, what an action does and what is seen. An episode that is still running after
@@ -73,8 +74,9 @@ class Probe:
         """What is drawn at the start of an episode; most worlds have nothing to remember."""
         return ()
 
+    @abstractmethod
     def _act(self, state: ProbeState, action: Action) -> Outcome:
-        raise NotImplementedError
+        """What an action leads to."""
 
     def _observe(self, state: ProbeState) -> Array:
         """The time as a one-hot, so that a value that depends on the time is a function of what is seen."""
