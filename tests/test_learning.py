@@ -66,7 +66,7 @@ def test_hybrid_actions_are_learned_in_both_parts(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_value_of_a_wage_that_is_cut_off_and_of_one_that_ends(tmp_path: Path, env: str, expected: float) -> None:
     """Reward 1 a step, times 1 - gamma: worth 1 for ever when cut off, 1 - gamma^n with n steps left when it ends."""
-    summary = run(tmp_path, env, 200_000, optimizer=QUICK)
+    summary = run(tmp_path, env, 120_000, optimizer=QUICK)
     assert rows(summary)[-1]["value"] == pytest.approx(expected, abs=0.03)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from byol_explore.envs.registry import make_envs
 from byol_explore.learner_state import LearnerState
 from byol_explore.networks.encoders import ObservationEncoder
 from byol_explore.networks.layers import Center
+from byol_explore.runtime import first_look
 from byol_explore.runtime.anakin import Anakin
 from byol_explore.runtime.first_look import look_inside, look_outside
 from byol_explore.runtime.sebulba import Sebulba
@@ -52,6 +54,13 @@ def inside_once(seed: int) -> PyTree:
 @functools.cache
 def outside_once(seed: int) -> PyTree:
     return look_outside([GAME], seed)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def looks_briefly() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(first_look, "STEPS", 32)
+        yield
 
 
 @pytest.fixture(autouse=True)
