@@ -65,7 +65,7 @@ def outcomes(arguments: Arguments, task: str) -> Iterator[Outcome]:
 
 
 def measure(arguments: Arguments) -> dict[str, Figures]:
-    """Shares by task and stage, and the median length of the episodes that were solved."""
+    """Shares by task and stage, the mean return, and the median length of the episodes that were solved."""
     figures = {}
     with Progress(*COLUMNS, console=Console(stderr=True)) as progress:
         bar = progress.add_task("", total=arguments.episodes * len(arguments.task))
@@ -82,20 +82,22 @@ def measure(arguments: Arguments) -> dict[str, Figures]:
 def summary(outcome: Outcome) -> Figures:
     shares = dict(zip(HardEight.stages, np.mean(outcome.reached, axis=0).tolist(), strict=True))
     solved = np.asarray(outcome.decisions)[np.asarray(outcome.solved)]
-    return shares | {"median decisions": float(np.median(solved)) if len(solved) else None}
+    median = float(np.median(solved)) if len(solved) else None
+    return shares | {"mean return": float(np.mean(outcome.total)), "median decisions": median}
 
 
 def show(figures: dict[str, Figures], title: str) -> None:
     """A row for each task with the stages that somebody reached, in percent; its first real step is marked."""
     table = Table(title=title, show_lines=True)
-    for column in ("task", "reached", "median decisions"):
-        table.add_column(column, justify="right" if column == "median decisions" else "left")
+    for column in ("task", "reached", "mean return", "median decisions"):
+        table.add_column(column, justify="left" if column in ("task", "reached") else "right")
     for task, shares in figures.items():
         first = tasks.TABLE[TASKS.index(task)].first
         reached = [f"{'*' * (stage == first)}{stage} {100 * (shares[stage] or 0):.2f}"
                    for stage in HardEight.stages if shares[stage] or stage == first]  # fmt: skip
         median = shares["median decisions"]
-        table.add_row(task, ", ".join(reached), "-" if median is None else f"{median:.0f}")
+        mean = f"{shares['mean return']:.3f}"
+        table.add_row(task, ", ".join(reached), mean, "-" if median is None else f"{median:.0f}")
     Console().print(table)
 
 

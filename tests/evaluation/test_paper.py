@@ -6,6 +6,8 @@ from importlib.resources import files
 import pytest
 
 from byol_explore.envs.adapters.atari_games import HARD_GAMES
+from byol_explore.envs.adapters.dm_hard_eight_settings import LEVELS
+from byol_explore.envs.worlds.hard_eight.spec import HardEight
 from byol_explore.errors import UserError
 from byol_explore.evaluation.aggregate import STATISTICS, aggregate
 from byol_explore.evaluation.paper import HARD_EIGHT, LABELS, REFERENCES, TABLES, paper_scores, paper_statistics
@@ -76,3 +78,10 @@ def test_unknown_tables_are_one_clear_line() -> None:
         paper_scores("atari")
     with pytest.raises(UserError, match=r"no statistics of 'atari-intrinsic-baselines'; only of: atari-mixed-base"):
         paper_statistics("atari-intrinsic-baselines")
+
+
+def test_hard_eight_has_the_humans_of_the_original_and_random_actions_of_its_own() -> None:
+    for task, level in LEVELS.items():
+        assert REFERENCES[f"hard-eight:{task}"][1] == level.human
+        assert HardEight(task).spec.scores == REFERENCES[f"hard-eight:{task}"]
+    assert HardEight("all").spec.scores is None

@@ -50,6 +50,8 @@ def test_what_solved_and_the_scores_mean_depends_on_the_task() -> None:
     assert "human" not in meaning_of_scores(runs_of("rooms-6"))
     assert "success" not in meaning_of_scores(runs_of("atari:alien"))
     assert meaning_of_scores(runs_of("rooms-6", "atari:alien")).count("100") == 2
+    assert "another world" in meaning_of_scores(runs_of("hard-eight:baseball"))
+    assert "another world" not in meaning_of_scores(runs_of("dm-hard-eight:baseball"))
     assert unit_of_scores(runs_of("rooms-6")) == "Success in percent."
     assert unit_of_scores(runs_of("atari:alien")) == "Scores as the game counts them."
     assert "where humans have no score" in unit_of_scores(runs_of("rooms-6", "atari:alien"))

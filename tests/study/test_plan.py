@@ -1,5 +1,6 @@
 """From a study to its runs and their commands."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -204,3 +205,47 @@ def test_the_study_of_hard_eight_finds_its_levels() -> None:
     study = read_study("hard-eight")
     assert study.needs == "accelerators"
     check_tasks(study, plan_runs(study))
+
+
+def test_a_variant_may_have_tasks_seeds_and_steps_of_its_own() -> None:
+    study = parse_study(
+        "name = 'x'\ntasks = ['rooms-4', 'rooms-6']\nmultitask = true\nseeds = 2\nsteps = 100_000\nmethods = ['rnd']\n"
+        "[[variants]]\nname = 'apart'\nmultitask = false\nsteps = 50_000\n"
+        "[[variants]]\nname = 'other'\ntasks = ['corridor-4']\nseeds = [5]\n",
+        "it",
+    )  # fmt: skip
+    runs = {run.name: run.config.steps for run in plan_runs(study)}
+    assert runs == {
+        "2-tasks/rnd-seed0": 100_000, "rooms-4/apart-seed0": 50_000, "rooms-6/apart-seed0": 50_000,
+        "2-tasks/rnd-seed1": 100_000, "rooms-4/apart-seed1": 50_000, "rooms-6/apart-seed1": 50_000,
+        "corridor-4/other-seed5": 100_000,
+    }  # fmt: skip
+    assert [run.name for run in plan_runs(study, seeds=1, only="other")] == ["corridor-4/other-seed0"]
+
+
+@pytest.mark.parametrize(("line", "message"), [
+    ("tasks = []", "variant 'v': tasks is missing or empty"),
+    ("tasks = ['a', 'a']", "variant 'v': tasks names 'a' twice"),
+    ("seeds = 0", "variant 'v': seeds is 0"),
+    ("steps = 0", "variant 'v': steps is 0"),
+    ("multitask = 1", "variant 'v': multitask is 1: it must be true or false"),
+])  # fmt: skip
+def test_what_a_variant_says_for_itself_is_checked(line: str, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        parse_study(f"name = 'x'\ntasks = ['rooms-4']\n[[variants]]\nname = 'v'\n{line}\n", "it")
+
+
+def test_hard_eight_has_all_that_the_paper_shows() -> None:
+    runs = plan_runs(read_study("hard-eight"), seeds=1)
+    single = [run for run in runs if run.variant == "single-task"]
+    joint = next(run.config for run in runs if run.variant == "byol-explore")
+    assert len(single) == 8
+    assert sum(run.config.steps for run in single) == joint.steps
+    batch = joint.runtime.batch_size * (joint.runtime.sequence_length - 1)
+    assert {run.config.steps for run in single} == {320_000 * batch}
+    horizons = {run.config.curiosity.horizon for run in runs if run.config.method == "byol-explore"}
+    assert horizons == {1, 2, 4, 8, 10, 16}
+    assert {run.config.method for run in runs if run.config.regime == "intrinsic"} == {"byol-explore", "rnd", "icm"}
+    tuned = [run.config.curiosity for run in runs if "tuned" in run.variant]
+    assert len(tuned) == 6
+    assert {curiosity.embedding_size for curiosity in tuned} == {2 * joint.network.embedding_size}

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from byol_explore.envs.adapters.atari_games import HARD_GAMES
 from byol_explore.envs.adapters.dm_hard_eight_settings import LEVELS, PREFIX
+from byol_explore.envs.worlds.hard_eight.settings import SCORES
 from byol_explore.errors import UserError, unknown
 from byol_explore.evaluation.aggregate import STATISTICS
 
@@ -43,9 +44,13 @@ LABELS = {  # the paper's names of variants
 
 HARD_EIGHT = {PREFIX + task: task.replace("-", " ").title() for task in LEVELS}  # the paper's names of these tasks
 
-REFERENCES = {f"atari:{name}": (game.random, game.human) for name, game in HARD_GAMES.items()} | {
-    PREFIX + task: (level.random, level.human) for task, level in LEVELS.items()
-}  # (random, human) of all 18 tasks
+OWN = {f"hard-eight:{task}": scores for task, scores in SCORES.items()}  # Hard-Eight's: humans played the original
+
+REFERENCES = (
+    {f"atari:{name}": (game.random, game.human) for name, game in HARD_GAMES.items()}
+    | {PREFIX + task: (level.random, level.human) for task, level in LEVELS.items()}
+    | OWN
+)  # (random, human) of the paper's 18 tasks, and of our own
 
 _TASKS = {name.replace("_", " "): f"atari:{name}" for name in HARD_GAMES} | {
     label: name for name, label in HARD_EIGHT.items()

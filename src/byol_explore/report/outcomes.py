@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from byol_explore.evaluation.paper import REFERENCES
+from byol_explore.evaluation.paper import OWN, REFERENCES
 from byol_explore.evaluation.scores import human_normalized
 from byol_explore.report.load import Runs
 from byol_explore.report.series import common_grid, mean_over_seeds, on_grid, task_scores
@@ -81,6 +81,8 @@ def meaning_of_scores(runs: Runs) -> str:
     if runs.by_return:
         tasks = listed(sorted(runs.by_return))
         said.append(f"No success is defined in {tasks}: scored by return, in no mean with others")
+    if any(task in OWN for task in runs.tasks):
+        said.append("Humans played DM-HARD-8, of which Hard-Eight is another world with the same tasks")
     return ". ".join(said)
 
 

@@ -16,6 +16,7 @@ stop_at_success = 0
 [[variants]]
 name = "far-sighted"                # and method, ablation, regime
 settings = { curiosity.horizon = 8 }
+tasks = ["rooms-6"]                 # and multitask, seeds, steps: where it differs from the study in them
 """
 
 import re
@@ -36,7 +37,7 @@ MOST_BYTES = 1_000_000
 MOST_SEEDS = 1_000
 _KEYS = ("name", "description", "preset", "tasks", "multitask", "seeds", "steps", "methods", "ablations", "settings",
          "variants", "needs")  # fmt: skip
-_VARIANT_KEYS = ("name", "method", "ablation", "regime", "settings")
+_VARIANT_KEYS = ("name", "method", "ablation", "regime", "settings", "tasks", "multitask", "seeds", "steps")
 _OWN_KEYS = {"preset": "preset", "env": "tasks", "seed": "seeds", "steps": "steps", "method": "methods or variants",
              "ablation": "ablations or variants", "regime": "variants"}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -45,13 +46,17 @@ _WORDS = {str: "a text", int: "a whole number", bool: "true or false", list: "a 
 
 @dataclass(frozen=True)
 class Variant:
-    """What runs of a study differ in, other than task and seed."""
+    """What runs of a study differ in, other than task and seed. None of the last four is the study's own."""
 
     name: str
     method: str = "byol-explore"
     ablation: str = "none"
     regime: str | None = None  # None is the preset's
     settings: dict[str, Any] = field(default_factory=dict)
+    tasks: tuple[str, ...] | None = None
+    multitask: bool | None = None
+    seeds: tuple[int, ...] | None = None
+    steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -129,22 +134,31 @@ def difference(old: Any, new: Any) -> str | None:
 def _contents(data: dict[str, Any]) -> dict[str, Any]:
     """The fields of a study."""
     _check_keys(data, _KEYS, "key")
-    name, tasks = _take(data, "name", str), _texts(data, "tasks")
+    name = _take(data, "name", str)
     if not _NAME.fullmatch(name):
         raise UserError(f"name {name!r}: letters, digits, dots, dashes and underscores make a name")
+    return {
+        "name": name, "description": _take(data, "description", str, ""),
+        "needs": _take(data, "needs", str, ""), "preset": _take(data, "preset", str, "grid"),
+        "tasks": _tasks(data), "multitask": _take(data, "multitask", bool, False), "seeds": _seeds(data),
+        "steps": _steps(data), "settings": _settings(data), "variants": _variants(data),
+    }  # fmt: skip
+
+
+def _tasks(table: dict[str, Any]) -> tuple[str, ...]:
+    tasks = _texts(table, "tasks")
     if not tasks:
         raise UserError("tasks is missing or empty: name at least one, as in tasks = ['rooms-6']")
     if len(set(tasks)) < len(tasks):
         raise UserError(f"tasks names {_twice(tasks)!r} twice")
-    steps = _take(data, "steps", int, 0)
-    if "steps" in data and not 1 <= steps < MOST_STEPS:
+    return tasks
+
+
+def _steps(table: dict[str, Any]) -> int | None:
+    steps = _take(table, "steps", int, 0)
+    if "steps" in table and not 1 <= steps < MOST_STEPS:
         raise UserError(f"steps is {steps}: it must be positive, and below 2^63")
-    return {
-        "name": name, "description": _take(data, "description", str, ""),
-        "needs": _take(data, "needs", str, ""), "preset": _take(data, "preset", str, "grid"),
-        "tasks": tasks, "multitask": _take(data, "multitask", bool, False), "seeds": _seeds(data),
-        "steps": steps or None, "settings": _settings(data), "variants": _variants(data),
-    }  # fmt: skip
+    return steps or None
 
 
 def _variants(data: dict[str, Any]) -> tuple[Variant, ...]:
@@ -180,9 +194,16 @@ def _variant(table: dict[str, Any]) -> Variant:
             f"variant name {name!r}: letters, digits, dots, dashes and underscores, and no -seed at the end"
         )
     try:
-        return Variant(name, method, ablation, regime, _settings(table))
+        return Variant(name, method, ablation, regime, _settings(table), **_own(table))
     except UserError as error:
         raise UserError(f"variant {name!r}: {error}") from None
+
+
+def _own(table: dict[str, Any]) -> dict[str, Any]:
+    """What a variant says for itself of what a study says for all."""
+    multitask = _take(table, "multitask", bool, False)
+    say = {"tasks": _tasks, "seeds": _seeds, "steps": _steps, "multitask": lambda _: multitask}
+    return {key: read(table) for key, read in say.items() if key in table}
 
 
 def _settings(table: dict[str, Any]) -> dict[str, Any]:

@@ -48,12 +48,12 @@ def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list
         raise UserError(f"{study.source}: {unknown('preset', study.preset, PRESETS.names())}")
     if seeds is not None and not 1 <= seeds <= MOST_SEEDS:
         raise UserError(f"--seeds is {seeds}: it must be positive, and at most {MOST_SEEDS:,}")
-    tasks = [",".join(study.tasks)] if study.multitask else list(study.tasks)
     runs = [
         _planned(study, variant, task, seed)
-        for seed in (study.seeds if seeds is None else range(seeds))
-        for task in tasks
+        for seed in (_all_seeds(study) if seeds is None else range(seeds))
+        for task in dict.fromkeys(task for variant in study.variants for task in _tasks_of(study, variant))
         for variant in study.variants
+        if task in _tasks_of(study, variant) and (seeds is not None or seed in _seeds_of(study, variant))
     ]
     _check_names(study, runs)
     chosen = [run for run in runs if only in run.name]
@@ -62,13 +62,32 @@ def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list
     return chosen
 
 
+def _tasks_of(study: Study, variant: Variant) -> list[str]:
+    """Of the runs of a variant, several that one run learns joined by commas."""
+    tasks = study.tasks if variant.tasks is None else variant.tasks
+    multitask = study.multitask if variant.multitask is None else variant.multitask
+    return [",".join(tasks)] if multitask else list(tasks)
+
+
+def _seeds_of(study: Study, variant: Variant) -> tuple[int, ...]:
+    return study.seeds if variant.seeds is None else variant.seeds
+
+
+def _all_seeds(study: Study) -> list[int]:
+    return list(dict.fromkeys(seed for variant in study.variants for seed in _seeds_of(study, variant)))
+
+
+def _all_tasks(study: Study) -> list[str]:
+    return [*study.tasks, *(task for variant in study.variants for task in variant.tasks or ())]
+
+
 def _outside(study: Study) -> list[str]:
     """All that the study's file names outside this package."""
     settings = [study.settings, *(variant.settings for variant in study.variants)]
     words = [value for table in settings for value in table.values() if isinstance(value, str)]
-    names = [study.preset, *study.tasks, *(variant.method for variant in study.variants), *words]
+    names = [study.preset, *_all_tasks(study), *(variant.method for variant in study.variants), *words]
     env_words = [word for table in settings for word in table.get("env_settings", ())]
-    return [name for name in dict.fromkeys(names) if is_outside(name)] + outside_words(study.tasks, env_words)
+    return [name for name in dict.fromkeys(names) if is_outside(name)] + outside_words(_all_tasks(study), env_words)
 
 
 def folder_name(task: str) -> str:
@@ -109,7 +128,7 @@ def _planned(study: Study, variant: Variant, task: str, seed: int) -> PlannedRun
     settings = joined_settings(study.settings, variant.settings)
     try:
         config = make_config(study.preset, variant.ablation, variant.method)
-        given = {"env": task, "seed": seed, "steps": study.steps or config.steps}
+        given = {"env": task, "seed": seed, "steps": variant.steps or study.steps or config.steps}
         if variant.regime is not None:
             given["regime"] = variant.regime
         config = checked(apply_settings(dataclasses.replace(config, **given), settings))  # pyright: ignore[reportArgumentType]

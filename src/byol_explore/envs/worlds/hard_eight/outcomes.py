@@ -25,6 +25,7 @@ class Outcome(NamedTuple):
     task: Array  # [B] int32
     reached: Array  # [B, stages]
     solved: Array  # [B]
+    total: Array  # [B] return
     decisions: Array  # [B] int32, actions until the end
 
 
@@ -41,14 +42,15 @@ def play(env: HardEight, choose: Choice, key: Array, count: int) -> Outcome:
     level_key, action_key = jax.random.split(key)
     state, _ = jax.vmap(env.reset)(jax.random.split(level_key, count))
     nothing = jnp.zeros((count,), bool)
-    outcome = Outcome(state.level.task, jax.vmap(env.reached)(state), nothing, jnp.zeros((count,), jnp.int32))
+    begun = (jnp.zeros((count,)), jnp.zeros((count,), jnp.int32))
+    outcome = Outcome(state.level.task, jax.vmap(env.reached)(state), nothing, *begun)
 
     def step(course: _Course) -> _Course:
         key, now_key = jax.random.split(course.key)
         action = jax.vmap(choose)(course.state, jax.random.split(now_key, count))
         state, timestep = jax.vmap(env.step)(course.state, action)
-        reached, decisions = jax.vmap(env.reached)(state), course.outcome.decisions + 1
-        now = Outcome(state.level.task, reached, timestep.success == 1, decisions)
+        total, decisions = course.outcome.total + timestep.reward, course.outcome.decisions + 1
+        now = Outcome(state.level.task, jax.vmap(env.reached)(state), timestep.success == 1, total, decisions)
         outcome = Outcome(*[_where(course.is_over, old, new) for old, new in zip(course.outcome, now, strict=True)])
         return _Course(state, key, outcome, course.is_over | timestep.is_last)
 

@@ -16,7 +16,7 @@ from byol_explore.envs.worlds.hard_eight.layouts import draw
 from byol_explore.envs.worlds.hard_eight.playing import keys_for
 from byol_explore.envs.worlds.hard_eight.rendering import render
 from byol_explore.envs.worlds.hard_eight.scenes import scene_of, through_the_eyes
-from byol_explore.envs.worlds.hard_eight.settings import ALL, TASKS, HardEightSettings
+from byol_explore.envs.worlds.hard_eight.settings import ALL, SCORES, TASKS, HardEightSettings
 from byol_explore.envs.worlds.hard_eight.ticking import tick
 from byol_explore.envs.worlds.hard_eight.views import picture
 from byol_explore.envs.worlds.hard_eight.world import Level, World, begin
@@ -67,8 +67,8 @@ class HardEight:
         self._picture = jax.jit(picture)
 
     def _spec(self, name: str, max_steps: int) -> EnvSpec:
-        action = controls.SPECS[self.settings.actions]
-        return EnvSpec(name, _observation(self.settings), action, max_steps, success_above=9.0)
+        action, scores = controls.SPECS[self.settings.actions], SCORES.get(name.removeprefix(PREFIX))
+        return EnvSpec(name, _observation(self.settings), action, max_steps, success_above=9.0, scores=scores)
 
     def join(self, others: Sequence["HardEight"]) -> "HardEight":
         """One world with the tasks of all of them."""
