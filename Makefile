@@ -1,27 +1,32 @@
 # Two targets do everything on a machine with only Python 3.11 or newer and pip.
 #   make train   installs into .venv, with all that training and Atari need, and trains the default agent
 #   make test    installs with the test extras, then lint, types and tests
+# What needs PyTorch is tested by `make test-integrations`.
 # ARGS goes to `byol-explore train` or to pytest: make train ARGS="--seed 1"
 
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: train test browser test-slow test-lean lint types benchmark benchmark-encoder screenshot drills clean
+.PHONY: train test test-integrations browser test-slow test-lean lint types benchmark benchmark-encoder screenshot drills clean
 
 train: .venv/installed
 	@$(BIN)/byol-explore train $(ARGS) || { code=$$?; \
 	  [ $$code != 2 ] || echo 'options are given in ARGS, for example: make train ARGS="--resume"' >&2; exit $$code; }
 
 test: .venv/installed-test lint types browser
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow" --ignore tests/integrations $(ARGS)
+
+# Curiosity in Stable-Baselines3 and TorchRL, and with real tensors; ARGS="-m slow" for what trains for minutes.
+test-integrations: .venv/installed-integrations
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" tests/integrations $(ARGS)
 
 # The page of a report is tested in a browser, from Debian's packages where they can be had; elsewhere those tests skip.
 browser:
 	@tests/report/install_browser
 
 test-slow: .venv/installed-test
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m pytest -m slow --ignore tests/integrations $(ARGS)
 
 # The core by itself, really installed without any extra.
 test-lean:
@@ -56,6 +61,11 @@ screenshot: .venv/installed browser
 
 .venv/installed-test: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[test]" -c constraints.txt
+	touch $@
+
+.venv/installed-integrations: .venv/installed-test
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[test,sb3,torchrl]" -c constraints.txt
 	touch $@
 
 clean:

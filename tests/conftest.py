@@ -1,6 +1,7 @@
 """Two CPU devices for all tests, so that what is spread over devices is tested too; and a quick compiler."""
 
 import atexit
+import importlib.util
 import os
 import shutil
 import signal
@@ -19,6 +20,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share what the first proc
     atexit.register(shutil.rmtree, os.environ["BYOL_EXPLORE_CACHE"], ignore_errors=True)
 jax.config.update("jax_compilation_cache_dir", os.environ["BYOL_EXPLORE_CACHE"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+if importlib.util.find_spec("torch") is None:  # `make test-integrations` installs it, and what it is tested with
+    collect_ignore = ["integrations"]
 
 LONGEST = ("test_learning.py", "test_first_look.py", "test_examples.py", "test_learner.py")
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,18 @@ def test_one_that_has_learned_nothing_can_be_saved(tmp_path: Path) -> None:
     loaded = Curiosity.load(str(tmp_path / "new"))
     assert_same(loaded, curiosity)
     np.testing.assert_array_equal(loaded.learn(*rollout(16))[0], curiosity.learn(*rollout(16))[0])
+
+
+def test_a_pickle_is_the_same_as_a_file() -> None:
+    """As agents of others are kept with all that they have; in the middle of an episode, with windows open."""
+    curiosity = experienced()
+    for t in range(3):
+        curiosity.step(*rollout(5, seed=4, ends=0.0).at(t))
+    loaded = pickle.loads(pickle.dumps(curiosity))
+    assert loaded.progress.record == curiosity.progress.record
+    for ours, theirs in zip(go_on(loaded), go_on(curiosity), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert_same(loaded, curiosity)
 
 
 @pytest.fixture(scope="module")

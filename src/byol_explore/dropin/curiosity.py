@@ -17,6 +17,7 @@ them; `reward` and `step` pay by statistics as they stand, and nothing before th
 Networks begin with the first `learn`: encoders are centred on what it shows (`networks/centering.py`).
 """
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -136,14 +137,21 @@ class Curiosity:
 
     def save(self, path: str | Path) -> None:
         """Write all of it to a file, which is there as a whole or not at all."""
-        saving.write(Path(path), saving.describe(self), self.progress)
+        saving.write(Path(path), saving.pack(self))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """What `save` wrote, to go on as if nothing had happened."""
-        description, arrays = saving.read(Path(path))
+        return cls._made(*saving.read(Path(path)), Path(path))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as it is saved, so that whoever pickles an agent and all that it has keeps its curiosity."""
+        return _unpickled, (type(self), saving.pack(self))
+
+    @classmethod
+    def _made(cls, description: dict[str, Any], arrays: dict[str, Any], path: Path | str) -> Self:
         curiosity = cls(**description)
-        curiosity.progress = saving.restore(curiosity, arrays, Path(path))
+        curiosity.progress = saving.restore(curiosity, arrays, path)
         return curiosity
 
     def template(self) -> tuple[BonusState, BonusMemory, PyTree]:
@@ -198,6 +206,10 @@ class Curiosity:
             rewards = _by_step(stream, pay_for(self.bonus, state, walk.uncertainty, stream))
         self.progress = self.progress._replace(paid=(stream.after, memory), carry=carry)
         return rewards
+
+
+def _unpickled(cls: type[Curiosity], content: bytes) -> Curiosity:
+    return cls._made(*saving.unpack(io.BytesIO(content), "a pickle"), "a pickle")
 
 
 def _in_front(tree: Any) -> Any:

@@ -1,9 +1,11 @@
 """A curiosity in one file: arrays by name in NumPy's own format, and beside them in JSON what they are of.
 
 Nothing in it is code. Every array and the text have a checksum, in the archive's own way; what is damaged is refused.
+A pickle of a curiosity holds the same bytes.
 """
 
 import dataclasses
+import io
 import json
 import os
 import zipfile
@@ -44,14 +46,22 @@ def describe(curiosity: "Curiosity") -> dict[str, Any]:
     }
 
 
-def write(path: Path, description: dict[str, Any], progress: "Progress") -> None:
-    """The whole file or the old one, never half of it."""
-    about = {"format": FORMAT, "versions": versions(), "curiosity": description, "record": to_dict(progress.record)}
-    arrays = _pack(progress._replace(record=()))
+def pack(curiosity: "Curiosity") -> bytes:
+    """The content of a file."""
+    record = to_dict(curiosity.progress.record)
+    about = {"format": FORMAT, "versions": versions(), "curiosity": describe(curiosity), "record": record}
+    arrays = _named(curiosity.progress._replace(record=()))
     arrays[_META] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
+    return content.getvalue()
+
+
+def write(path: Path, content: bytes) -> None:
+    """The whole file or the old one, never half of it."""
     try:
         with temporary(path).open("wb") as file:
-            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary(path).replace(path)
@@ -61,9 +71,17 @@ def write(path: Path, description: dict[str, Any], progress: "Progress") -> None
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `unpack` says of a file, if whoever runs this trusts the code outside this package that it names."""
+    given, arrays = unpack(path, path)
+    names = given["method"], given["settings"].network.encoder
+    require_consent([name for name in names if is_outside(name)], path)
+    return given, arrays
+
+
+def unpack(content: Path | io.BytesIO, path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of the curiosity that a file is of; and its arrays by name, with its record."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(content, allow_pickle=False) as file:
             arrays: dict[str, Any] = {name: file[name] for name in file.files}
         about = json.loads(arrays.pop(_META).tobytes())
         found = about["format"]
@@ -78,14 +96,12 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"{path} is of format {found!r}, written by byol-explore {wrote}: this one reads format {FORMAT}"
         )
     given = about["curiosity"]
-    require_consent([name for name in (given["method"], given["settings"]["network"]["encoder"]) if is_outside(name)],
-                    path)  # fmt: skip
     given |= {name: from_data(given[name]) for name in ("observation_space", "action_space")}
     given["settings"] = from_dict(given["settings"], Settings)
     return given, {**arrays, "record": about["record"]}
 
 
-def restore(curiosity: "Curiosity", arrays: dict[str, Any], path: Path) -> "Progress":
+def restore(curiosity: "Curiosity", arrays: dict[str, Any], path: Path | str) -> "Progress":
     """The progress of a curiosity that was just made; a UserError if the arrays are not its own."""
     record = Record(**{**arrays.pop("record")})
     record = dataclasses.replace(record, rows=tuple(record.rows))
@@ -116,5 +132,5 @@ def _name(where: tuple[Any, ...]) -> str:
     return jax.tree_util.keystr(where, simple=True, separator=".")
 
 
-def _pack(tree: PyTree) -> dict[str, np.ndarray]:
+def _named(tree: PyTree) -> dict[str, np.ndarray]:
     return {_name(where): np.asarray(leaf) for where, leaf in jax.tree_util.tree_leaves_with_path(tree)}

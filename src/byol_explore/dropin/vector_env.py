@@ -8,9 +8,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from byol_explore.dropin.autoreset import Step, copied, make_adapter, stacked
 from byol_explore.dropin.curiosity import Curiosity
-from byol_explore.errors import UserError, one_line, unknown
-
-REGIMES = ("mixed", "intrinsic")
+from byol_explore.dropin.paying import check_fits, check_learn_every, check_payment, mixed
+from byol_explore.errors import UserError
 
 
 class CuriousVectorEnv(VectorWrapper):
@@ -31,15 +30,9 @@ class CuriousVectorEnv(VectorWrapper):
         autoreset: AutoresetMode | str | None = None,
     ) -> None:
         super().__init__(env)
-        if env.num_envs != curiosity.num_envs:
-            raise UserError(f"num_envs is {env.num_envs}: it must be {curiosity.num_envs}, as the curiosity has it")
-        _check_spaces(env, curiosity)
-        if regime not in REGIMES:
-            raise unknown("regime", regime, list(REGIMES))
-        if not np.isfinite(mixing) or mixing < 0:
-            raise UserError(f"mixing is {mixing}: it must be finite and not negative")
-        if not isinstance(learn_every, int) or learn_every < 1:
-            raise UserError(f"learn_every is {learn_every}: it must be a whole number of at least 1")
+        check_fits(curiosity, env.num_envs, env.single_observation_space, env.single_action_space)
+        check_payment(mixing, regime)
+        check_learn_every(learn_every)
         mode = env.metadata.get("autoreset_mode") if autoreset is None else autoreset
         if mode is None:
             raise UserError("the environments do not say their autoreset mode: give one, such as autoreset='next_step'")
@@ -73,7 +66,7 @@ class CuriousVectorEnv(VectorWrapper):
         intrinsic = self.curiosity.step(**step._asdict())
         if len(self._steps) == self.learn_every:
             self._learn()
-        reward = intrinsic if self.regime == "intrinsic" else np.asarray(extrinsic) + self.mixing * intrinsic
+        reward = mixed(extrinsic, intrinsic, self.mixing, self.regime)
         told = np.ones(self.num_envs, bool)
         parts = {"extrinsic_reward": extrinsic, "intrinsic_reward": intrinsic}
         infos = {**infos, **parts, **{f"_{name}": told for name in parts}}
@@ -83,14 +76,3 @@ class CuriousVectorEnv(VectorWrapper):
         if self._steps:
             _, self.metrics = self.curiosity.learn(**stacked(self._steps))
             self._steps.clear()
-
-
-def _check_spaces(env: VectorEnv, curiosity: Curiosity) -> None:
-    ours = {"observation": curiosity.reader.observation_space, "action": curiosity.reader.action_space}
-    theirs = {"observation": env.single_observation_space, "action": env.single_action_space}
-    for side, space in theirs.items():
-        if space != ours[side]:
-            raise UserError(
-                f"the {side} space of the environments is {one_line(space, 100)}: it must be that of the curiosity, "
-                f"{one_line(ours[side], 100)}"
-            )

@@ -1,0 +1,43 @@
+"""What environments and callbacks with curiosity have in common: what they are given, checked, and what they pay."""
+
+from typing import Any
+
+import numpy as np
+
+from byol_explore.dropin.curiosity import Curiosity
+from byol_explore.errors import UserError, one_line, unknown
+
+REGIMES = ("mixed", "intrinsic")
+
+
+def mixed(extrinsic: Any, intrinsic: np.ndarray, mixing: float, regime: str) -> np.ndarray:
+    """The sum, in which the intrinsic part counts `mixing` times, or the intrinsic part alone."""
+    return intrinsic if regime == "intrinsic" else np.asarray(extrinsic) + mixing * intrinsic
+
+
+def check_payment(mixing: float, regime: str) -> None:
+    """A UserError for what cannot be paid."""
+    if regime not in REGIMES:
+        raise unknown("regime", regime, list(REGIMES))
+    if not np.isfinite(mixing) or mixing < 0:
+        raise UserError(f"mixing is {mixing}: it must be finite and not negative")
+
+
+def check_learn_every(learn_every: int) -> None:
+    """A UserError for what is no number of steps."""
+    if not isinstance(learn_every, int) or learn_every < 1:
+        raise UserError(f"learn_every is {learn_every}: it must be a whole number of at least 1")
+
+
+def check_fits(curiosity: Curiosity, num_envs: int, observation_space: Any, action_space: Any) -> None:
+    """A UserError if a curiosity was made for other environments."""
+    if num_envs != curiosity.num_envs:
+        raise UserError(f"num_envs is {num_envs}: it must be {curiosity.num_envs}, as the curiosity has it")
+    ours = {"observation": curiosity.reader.observation_space, "action": curiosity.reader.action_space}
+    theirs = {"observation": observation_space, "action": action_space}
+    for side, space in theirs.items():
+        if space != ours[side]:
+            raise UserError(
+                f"the {side} space of the environments is {one_line(space, 100)}: it must be that of the curiosity, "
+                f"{one_line(ours[side], 100)}"
+            )
