@@ -21,8 +21,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share what the first proc
 jax.config.update("jax_compilation_cache_dir", os.environ["BYOL_EXPLORE_CACHE"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
-if importlib.util.find_spec("torch") is None:  # `make test-integrations` installs it, and what it is tested with
-    collect_ignore = ["integrations"]
+if None in map(importlib.util.find_spec, ("torch", "stable_baselines3", "sb3_contrib", "torchrl")):
+    collect_ignore = ["integrations"]  # `make test-integrations` installs what they need
 
 LONGEST = ("test_learning.py", "test_first_look.py", "test_examples.py", "test_learner.py")
 

@@ -115,6 +115,10 @@ def check_messages() -> None:
         assert line.endswith(f": {TRAIN}"), line
     line = said(byol_explore.diagnose, "runs/any")
     assert line == f"byol_explore.diagnose needs orbax-checkpoint: {TRAIN}", line
+    for name, package in (("sb3", "stable-baselines3"), ("torchrl", "tensordict")):
+        module = f"byol_explore.integrations.{name}"
+        line = said(import_module, module)
+        assert line == f"{module} needs {package}: pip install 'byol-explore[{name}]'", line
     families = byol_explore.env_families()
     assert families["MiniGrid"] == [f"MiniGrid-NAME needs xminigrid: {TRAIN}"]
     assert families["Atari, others"] == [f"atari:NAME needs ale-py: {ATARI}"]

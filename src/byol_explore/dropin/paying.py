@@ -10,9 +10,9 @@ from byol_explore.errors import UserError, one_line, unknown
 REGIMES = ("mixed", "intrinsic")
 
 
-def mixed(extrinsic: Any, intrinsic: np.ndarray, mixing: float, regime: str) -> np.ndarray:
+def mixed(extrinsic: Any, intrinsic: Any, mixing: float, regime: str) -> Any:
     """The sum, in which the intrinsic part counts `mixing` times, or the intrinsic part alone."""
-    return intrinsic if regime == "intrinsic" else np.asarray(extrinsic) + mixing * intrinsic
+    return intrinsic if regime == "intrinsic" else extrinsic + mixing * intrinsic
 
 
 def check_payment(mixing: float, regime: str) -> None:

@@ -66,7 +66,7 @@ class CuriousVectorEnv(VectorWrapper):
         intrinsic = self.curiosity.step(**step._asdict())
         if len(self._steps) == self.learn_every:
             self._learn()
-        reward = mixed(extrinsic, intrinsic, self.mixing, self.regime)
+        reward = mixed(np.asarray(extrinsic), intrinsic, self.mixing, self.regime)
         told = np.ones(self.num_envs, bool)
         parts = {"extrinsic_reward": extrinsic, "intrinsic_reward": intrinsic}
         infos = {**infos, **parts, **{f"_{name}": told for name in parts}}

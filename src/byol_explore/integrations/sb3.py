@@ -24,7 +24,6 @@ from byol_explore.errors import UserError
 from byol_explore.extras import needed_by
 
 with needed_by("byol_explore.integrations.sb3"):
-    import torch  # pyright: ignore[reportMissingImports]
     from stable_baselines3.common.callbacks import BaseCallback  # pyright: ignore[reportMissingImports]
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm  # pyright: ignore[reportMissingImports]
     from stable_baselines3.common.preprocessing import (  # pyright: ignore[reportMissingImports]
@@ -37,6 +36,7 @@ with needed_by("byol_explore.integrations.sb3"):
         VecTransposeImage,
         unwrap_vec_normalize,
     )
+import torch  # pyright: ignore[reportMissingImports]
 
 CUT_SHORT = "TimeLimit.truncated"  # in infos: not terminated
 
