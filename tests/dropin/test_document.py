@@ -1,4 +1,7 @@
-"""Every block of docs/anyones-agent.md does what it says, and so does the example in CleanRL's way."""
+"""Every block of docs/anyones-agent.md does what it says, and so does the example in CleanRL's way.
+
+Those with PyTorch are run by tests/integrations/test_document.py.
+"""
 
 import re
 import sys
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 from examples import cleanrl_style
 
+from blocks import PLAIN, python_blocks, run_blocks
 from byol_explore import Curiosity
 from dropins import OBSERVATIONS, SMALL, rollout
 
@@ -23,10 +27,9 @@ def test_every_block_of_the_document_runs(
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType("my_module")
     monkeypatch.setitem(sys.modules, "my_module", module)
-    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    assert len(blocks) == 6
-    for block in blocks:
-        exec(compile(block, str(DOCUMENT), "exec"), module.__dict__)
+    blocks = python_blocks(DOCUMENT)
+    assert len(blocks[PLAIN]) == 6
+    run_blocks(DOCUMENT, blocks[PLAIN], module.__dict__)
     told = module.__dict__
     assert told["rewards"].shape == (32, 4)
     assert told["metrics"]["learner_steps"] == 3

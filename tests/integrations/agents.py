@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import torch
 from sb3_contrib import TRPO, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback
@@ -13,7 +12,6 @@ from byol_explore import Curiosity
 from dropins import SMALL
 from envs.scripted import Scripted
 
-torch.set_num_threads(1)
 ENVS, STEPS, GAMMA, LAMBDA = 2, 8, 0.9, 0.8
 ON_POLICY = [PPO, A2C, TRPO, MaskablePPO, RecurrentPPO]
 
