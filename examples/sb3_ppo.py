@@ -1,4 +1,4 @@
-"""PPO of Stable-Baselines3 in rooms behind closed doors, with curiosity or without.
+"""PPO of Stable-Baselines3 in rooms in a row, with curiosity or without.
 
     python examples/sb3_ppo.py --seed 0                 # with curiosity
     python examples/sb3_ppo.py --seed 0 --mixing 0      # PPO alone
@@ -23,53 +23,42 @@ from stable_baselines3.common.env_util import make_vec_env
 import byol_explore
 from byol_explore.integrations.sb3 import CuriosityCallback
 
-MOVES = ((0, 1), (0, -1), (1, 0), (-1, 0))  # of row and column; the fifth action opens a door beside the agent
+MOVES = ((0, 1), (0, -1), (1, 0), (-1, 0))  # of row and column
 
 
 class Rooms(gymnasium.Env[np.ndarray, int]):
-    """Rooms of 5 x 5 in a row; in the wall between two of them is a door that is closed when an episode begins.
+    """Rooms of 5 x 5 in a row, with a narrow door between each two. An observation is the row and the column, one-hot.
 
-    An observation tells the row and the column as one-hots, and which doors are open.
+    An episode begins at the near end, and is cut short after 20 steps per room. Random actions reach the far end of
+    four rooms in 14 of a million episodes.
     """
 
-    def __init__(self, rooms: int = 5, size: int = 5) -> None:
-        self.rooms, self.size, self.limit = rooms, size, 20 * rooms
-        self.width = rooms * (size + 1) - 1
-        self.doors = [(3 * room + 1) % size for room in range(rooms - 1)]  # rows of the doors
-        self.observation_space = spaces.Box(0.0, 1.0, (size + self.width + rooms - 1,))
-        self.action_space = spaces.Discrete(5)
+    def __init__(self, rooms: int = 4, size: int = 5) -> None:
+        self.size, self.width, self.limit = size, rooms * (size + 1) - 1, 20 * rooms
+        self.doors = [(3 * room + 1) % size for room in range(rooms - 1)]  # rows
+        self.observation_space, self.action_space = spaces.Box(0.0, 1.0, (size + self.width,)), spaces.Discrete(4)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
-        self.row, self.column, self.time = self.size // 2, 0, 0
-        self.open, self.farthest = np.zeros(self.rooms - 1, bool), 1
+        self.row, self.column, self.time, self.rooms = self.size // 2, 0, 0, 1
         return self._observation(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        self.time += 1
-        if action == len(MOVES):
-            door = (self.column + 1) // (self.size + 1)
-            beside = (self.column + 2) % (self.size + 1) == 0 and door < self.rooms - 1
-            self.open[door % (self.rooms - 1)] |= beside and self.row == self.doors[door]
-        else:
-            self._move(*MOVES[action])
-        self.farthest = max(self.farthest, self.column // (self.size + 1) + 1)
-        reached = self.column == self.width - 1
-        cut = self.time == self.limit and not reached
-        return self._observation(), float(reached), reached, cut, {"rooms": self.farthest}
-
-    def _move(self, down: int, right: int) -> None:
-        row, column = self.row + down, self.column + right
+        row, column = self.row + MOVES[action][0], self.column + MOVES[action][1]
         if 0 <= row < self.size and 0 <= column < self.width and self._is_free(row, column):
             self.row, self.column = row, column
+        self.time, self.rooms = self.time + 1, max(self.rooms, self.column // (self.size + 1) + 1)
+        reached = self.column == self.width - 1
+        cut = self.time == self.limit and not reached
+        return self._observation(), float(reached), reached, cut, {"rooms": self.rooms}
 
     def _is_free(self, row: int, column: int) -> bool:
-        door, inside = divmod(column, self.size + 1)
-        return inside < self.size or bool(self.open[door] and row == self.doors[door])
+        room, inside = divmod(column, self.size + 1)
+        return inside < self.size or row == self.doors[room]
 
     def _observation(self) -> np.ndarray:
         places = np.arange(self.size) == self.row, np.arange(self.width) == self.column
-        return np.concatenate([*places, self.open]).astype(np.float32)
+        return np.concatenate(places).astype(np.float32)
 
 
 class Curve(BaseCallback):
@@ -85,8 +74,8 @@ class Curve(BaseCallback):
     def _on_rollout_end(self) -> None:
         episodes = list(self.model.ep_info_buffer or ())
         if episodes:
-            self.rows.append((self.num_timesteps, *(np.mean([episode[name] for episode in episodes]) for name in "r"),
-                              np.mean([episode["rooms"] for episode in episodes])))  # fmt: skip
+            means = [np.mean([episode[name] for episode in episodes]) for name in ("r", "rooms")]
+            self.rows.append((self.num_timesteps, *means))
         with self.path.open("w", newline="") as file:
             csv.writer(file).writerows([("steps", "success", "rooms"), *self.rows])
 
@@ -98,8 +87,9 @@ def train(arguments: argparse.Namespace) -> list[tuple[float, ...]]:
         monitor_kwargs={"info_keywords": ("rooms",)},
     )  # fmt: skip
     model = PPO(
-        "MlpPolicy", venv, n_steps=128, batch_size=256, n_epochs=4, ent_coef=0.01, seed=arguments.seed, device="cpu"
-    )
+        "MlpPolicy", venv, learning_rate=1e-3, n_steps=128, batch_size=256, n_epochs=4, ent_coef=0.01,
+        seed=arguments.seed, device="cpu",
+    )  # fmt: skip
     curve = Curve(arguments.curve)
     callbacks: list[BaseCallback] = [curve]
     if arguments.mixing:
@@ -112,9 +102,9 @@ def train(arguments: argparse.Namespace) -> list[tuple[float, ...]]:
 
 
 def main(words: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="PPO with curiosity in rooms behind closed doors")
-    parser.add_argument("--rooms", type=int, default=5)
-    parser.add_argument("--total-steps", type=int, default=200_000)
+    parser = argparse.ArgumentParser(description="PPO with curiosity in rooms in a row")
+    parser.add_argument("--rooms", type=int, default=4)
+    parser.add_argument("--total-steps", type=int, default=120_000)
     parser.add_argument("--num-envs", type=int, default=16)
     parser.add_argument("--mixing", type=float, default=0.05, help="0: PPO alone")
     parser.add_argument("--method", default="byol-explore")

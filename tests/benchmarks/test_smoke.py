@@ -146,3 +146,24 @@ def test_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(SystemExit, match=r"compares with PyTorch, which is not installed: pip install torch==[\d.]+$"):
         importlib.import_module("encoder")
+
+
+@pytest.mark.slow
+def test_dropin(tmp_path: Path) -> None:
+    """Whatever is not installed is null, and said why."""
+    figures: Any = figures_of("dropin", tmp_path, steps=4, num_envs=2, features=3, rounds=1, threads=2)
+    assert figures["byol-explore_seconds_per_1000"] > 0
+    assert figures["ours_over_rllte_rnd"] is None
+    assert figures["rllte"].endswith("give --rllte-python")
+    if figures["overhead_over_ppo"] is None:
+        assert figures["ppo"] == "stable-baselines3 is not installed: pip install 'byol-explore[sb3]'"
+    else:
+        costs = [figures[f"{name}_seconds_per_1000"] for name in ("byol-explore", "ppo")]
+        assert figures["overhead_over_ppo"] == pytest.approx(costs[0] / costs[1])
+
+
+def test_dropin_says_why_rlexplore_was_not_measured() -> None:
+    module = importlib.import_module("dropin")
+    assert module.rllte_seconds(module.Arguments(rllte_python="false")) == "exit code 1"
+    lacking = module.rllte_seconds(module.Arguments(rllte_python=sys.executable))
+    assert lacking.startswith("ModuleNotFoundError: No module named ")
