@@ -142,6 +142,15 @@ def test_a_step_that_does_not_fit_is_refused() -> None:
     given[0] = given[0][:1]
     with pytest.raises(UserError, match=r"^obs is of shape \(1, 1, 4\): it must be \(1, 2, 4\)$"):
         small().step(*given)
+    with pytest.raises(UserError, match=r"^terminated is of shape \(3, 2\): it must be \(2,\), of all environments"):
+        small().step(*rollout(3))
+
+
+def test_lists_are_read_if_they_are_like_arrays() -> None:
+    given = rollout(5)
+    assert isinstance(small().reward(*(x.tolist() for x in given)), np.ndarray)
+    with pytest.raises(UserError, match=r"^a list was given whose rows differ in length: it must be an array, or "):
+        small().learn([[1.0], [1.0, 2.0]], *given[1:])
 
 
 @pytest.mark.parametrize(

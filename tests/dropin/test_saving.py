@@ -117,6 +117,23 @@ def test_other_files_are_refused(saved: Path, tmp_path: Path, monkeypatch: pytes
     assert refusal(foreign).startswith(f"{foreign} names code outside this package: my:Bonus; ")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda about: about.pop("curiosity"),
+        lambda about: about.pop("record"),
+        lambda about: about["record"].update(more=1),
+        lambda about: about["curiosity"].pop("seed"),
+        lambda about: about["curiosity"]["observation_space"].update({"is": "Blob"}),
+        lambda about: about["curiosity"]["observation_space"].pop("low"),
+        lambda about: about.update(format=9, versions=None),
+    ],
+)
+def test_a_file_that_says_nonsense_is_refused(saved: Path, tmp_path: Path, change: Any) -> None:
+    path = rewritten(saved, tmp_path / "other.npz", lambda about, _: change(about))
+    assert refusal(path).startswith(f"{path} is damaged, or was not written by Curiosity.save: ")
+
+
 def test_a_save_that_fails_leaves_the_old_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = saved.read_bytes()
 

@@ -11,13 +11,20 @@ from typing import Any
 import jax
 import numpy as np
 
+from byol_explore.errors import UserError
+
 
 def to_numpy(x: Any) -> np.ndarray:
     """As NumPy has it, perhaps the same memory."""
     if _is_tensor(x):
         x = x.detach().cpu()
         return (x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy()
-    return np.asarray(x)
+    try:
+        return np.asarray(x)
+    except ValueError:
+        raise UserError(
+            "a list was given whose rows differ in length: it must be an array, or lists like one"
+        ) from None
 
 
 def like(example: Any) -> Callable[[np.ndarray], Any]:

@@ -125,6 +125,10 @@ class Curiosity:
         self, obs: Any, action: Any, next_obs: Any, terminated: Any, truncated: Any, *, skipped: Any = None
     ) -> Any:
         """Intrinsic rewards [B] of one step of all environments, at once."""
+        if (shape := to_numpy(terminated).shape) != (self.num_envs,):
+            raise UserError(
+                f"terminated is of shape {shape}: it must be ({self.num_envs},), of all environments (num_envs)"
+            )
         rollout = _in_front(obs), _in_front(action), _in_front(next_obs)
         flags = [None if x is None else to_numpy(x)[None] for x in (terminated, truncated, skipped)]
         return like(obs)(self._pay(self._read(*rollout, *flags), opens=False)[0])

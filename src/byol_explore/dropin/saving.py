@@ -4,11 +4,13 @@ Nothing in it is code. Every array and the text have a checksum, in the archive'
 A pickle of a curiosity holds the same bytes.
 """
 
+import contextlib
 import dataclasses
 import io
 import json
 import os
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1  # of the file; another one is another program's
 _META = "about"
+_ARGUMENTS = ("observation_space", "action_space", "num_envs", "method", "seed", "settings", "symbols")
 
 
 def describe(curiosity: "Curiosity") -> dict[str, Any]:
@@ -80,31 +83,38 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def unpack(content: Path | io.BytesIO, path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of the curiosity that a file is of; and its arrays by name, with its record."""
-    try:
+    with _readable(path):
         with np.load(content, allow_pickle=False) as file:
             arrays: dict[str, Any] = {name: file[name] for name in file.files}
         about = json.loads(arrays.pop(_META).tobytes())
-        found = about["format"]
+        found, wrote = about["format"], about["versions"]["byol-explore"]
+    if found != FORMAT:
+        raise UserError(
+            f"{path} is of format {found!r}, written by byol-explore {wrote}: this one reads format {FORMAT}"
+        )
+    with _readable(path):
+        given = {name: about["curiosity"][name] for name in _ARGUMENTS}
+        given |= {name: from_data(given[name]) for name in ("observation_space", "action_space")}
+        given["settings"] = from_dict(given["settings"], Settings)
+        record = Record(**about["record"])
+        return given, {**arrays, "record": dataclasses.replace(record, rows=tuple(record.rows))}
+
+
+@contextlib.contextmanager
+def _readable(path: Path | str) -> Iterator[None]:
+    """Whatever goes wrong inside is the file's fault."""
+    try:
+        yield
     except FileNotFoundError:
         raise UserError(f"there is no file {path}: it must be one that Curiosity.save has written") from None
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, AttributeError) as error:
         why = one_line(error, 120) or type(error).__name__
         raise UserError(f"{path} is damaged, or was not written by Curiosity.save: {why}") from error
-    if found != FORMAT:
-        wrote = about.get("versions", {}).get("byol-explore", "an unknown version")
-        raise UserError(
-            f"{path} is of format {found!r}, written by byol-explore {wrote}: this one reads format {FORMAT}"
-        )
-    given = about["curiosity"]
-    given |= {name: from_data(given[name]) for name in ("observation_space", "action_space")}
-    given["settings"] = from_dict(given["settings"], Settings)
-    return given, {**arrays, "record": about["record"]}
 
 
 def restore(curiosity: "Curiosity", arrays: dict[str, Any], path: Path | str) -> "Progress":
     """The progress of a curiosity that was just made; a UserError if the arrays are not its own."""
-    record = Record(**{**arrays.pop("record")})
-    record = dataclasses.replace(record, rows=tuple(record.rows))
+    record = arrays.pop("record")
     like = curiosity.progress._replace(record=())
     if any(name.startswith("state.") for name in arrays):
         state, memory, carry = curiosity.template()
