@@ -17,6 +17,7 @@ from byol_explore.learner_state import Batch, LearnerState, UpdateOutput
 from byol_explore.networks.assembly import Actor, View, make_actor
 from byol_explore.networks.choosing import make_encoder
 from byol_explore.networks.normalizing import ObservationNormalizer
+from byol_explore.networks.recall import NOTHING, Recall
 from byol_explore.runtime.base import Episodes, Steps
 from byol_explore.settings.config import Config
 from byol_explore.settings.methods import embedding_size
@@ -115,11 +116,12 @@ def make(constructor: Callable[[Array], Any], seed: int = 0) -> Any:
 
 
 def small_actor(
-    spec: EnvSpec, core: str = "gru", *, apart: bool = False, seed: int = 0, network: NetworkConfig | None = None
-) -> Actor:
+    spec: EnvSpec, core: str = "gru", *, apart: bool = False, seed: int = 0, network: NetworkConfig | None = None,
+    recall: Recall = NOTHING,
+) -> Actor:  # fmt: skip
     """With noise in all networks; its normalizer has seen some other observations."""
     network = small_network(core) if network is None else network
-    actor = make(lambda key: make_actor(network, spec, key, apart=apart, apart_size=None), seed)
+    actor = make(lambda key: make_actor(network, spec, key, apart=apart, apart_size=None, recall=recall), seed)
     fresh = ObservationNormalizer(spec.observation, normalizes=network.normalize_vectors)
     seen = jax.tree.map(lambda x: 2.0 * x + 0.5, random_observation(np.random.default_rng(seed), spec, (40,)))
     return eqx.tree_at(lambda x: x.normalizer, actor, fresh.moved(seen))

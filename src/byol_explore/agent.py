@@ -18,10 +18,13 @@ from byol_explore.types import Action, Array, Memory, Policy, PyTree, TimeStep
 def perceive(actor: Actor, memory: Memory, timestep: TimeStep) -> tuple[Memory, Policy]:
     """Take in a batch of observations; the memory still holds the action that led here."""
     arguments = (actor.normalizer(timestep.observation), memory.action, timestep.reward, timestep.is_first)
-    core = actor.representation.step(memory.core, *arguments)
-    curious = () if actor.curious is None else actor.curious.step(memory.curious, *arguments)
+    core, embedding = actor.representation.step(memory.core, *arguments)
+    curious = ()
+    if actor.curious is not None:
+        curious, embedding = actor.curious.step(memory.curious, *arguments)
+    episode = actor.recall.step(memory.episode, embedding, arguments[0], timestep.is_first)
     policy = actor.policy(actor.representation.core.belief(core))
-    return Memory(core, curious, memory.action, timestep.reward), policy
+    return Memory(core, curious, memory.action, timestep.reward, episode), policy
 
 
 def act(

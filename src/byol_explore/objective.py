@@ -53,6 +53,7 @@ class Objective:
         sequence, before = trajectory.sequence, trajectory.before
         view = actor.representation.unroll(sequence, before, memory.core)
         curious = view if actor.curious is None else actor.curious.unroll(sequence, before, memory.curious)
+        curious = curious._replace(episode=memory.episode)
         curiosity = ask(online.curiosity, state.curiosity, curious, sequence)
         return Seen(view, curious, curiosity, online.value.hidden(view.belief))
 

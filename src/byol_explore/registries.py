@@ -18,6 +18,10 @@ METHODS: "Registry[type[Curiosity]]" = Registry(
         "rnd": "byol_explore.curiosity.rnd:RND",
         "icm": "byol_explore.curiosity.icm:ICM",
         "none": "byol_explore.curiosity.none:NoCuriosity",
+        "e3b": "byol_explore.curiosity.e3b:E3B",
+        "noveld": "byol_explore.curiosity.noveld:NovelD",
+        "disagreement": "byol_explore.curiosity.disagreement:Disagreement",
+        "counts": "byol_explore.curiosity.counts:Counts",
     },
     base="byol_explore.curiosity.base:Curiosity",
 )

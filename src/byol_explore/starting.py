@@ -24,7 +24,9 @@ def start_networks(
     """
     network, method, size = config.network, METHODS.get(config.method), embedding_size(config)
     actor_key, value_key, curiosity_key, state_key = jax.random.split(key, 4)
-    actor = make_actor(network, spec, actor_key, apart=has_own_representation(config), apart_size=size)
+    actor = make_actor(
+        network, spec, actor_key, apart=has_own_representation(config), apart_size=size, recall=method.recall(size)
+    )  # fmt: skip
     if observation is not None:
         actor = actor.having_seen(observation)
         observation = actor.normalizer(observation)

@@ -64,6 +64,7 @@ class Memory(NamedTuple):
     curious: PyTree  # recurrent state of the curiosity's own representation, () when shared
     action: Action  # the action before the coming observation
     reward: Array  # the extrinsic reward that came with it
+    episode: PyTree = ()  # what the curiosity remembers of the episode under way, () of one that remembers nothing
 
 
 class Sequence(NamedTuple):

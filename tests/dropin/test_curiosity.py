@@ -44,7 +44,7 @@ def learn_as_given(curiosity: Curiosity, trajectory: Trajectory) -> tuple[np.nda
     observation = np.asarray(trajectory.observation)
     first = np.asarray(trajectory.is_first)
     over = np.concatenate([first[2:], np.zeros((1, BATCH), bool)])
-    here = (Place(first[0], observation[0]), BonusMemory(trajectory.memory.curious, trajectory.memory.action))
+    here = (Place(first[0], observation[0]), BonusMemory(*trajectory.memory[1:3], trajectory.memory.episode))
     curiosity.progress = curiosity.progress._replace(learned=here)
     return curiosity.learn(
         observation[:-1], trajectory.action, observation[1:], over, np.zeros_like(over), skipped=first[1:]
@@ -81,7 +81,7 @@ def test_the_trainers_trajectory_has_all_kinds_of_boundaries() -> None:
 # Windows
 
 
-@pytest.mark.parametrize("method", ["byol-explore", "rnd", "icm"])
+@pytest.mark.parametrize("method", ["byol-explore", "rnd", "icm", "e3b", "noveld", "disagreement", "counts"])
 def test_step_pays_what_reward_pays(method: str) -> None:
     """Over 20 steps with ends anywhere, longer than two of the sequences that a rollout is cut into."""
     at_once, by_steps, given = experienced(method), experienced(method), rollout(20, seed=3)
@@ -102,6 +102,23 @@ def test_two_rewards_are_one_but_for_the_windows_that_are_opened_anew() -> None:
     assert same[8:].all()
     assert np.all(together[6:8] >= apart[6:8] - 1e-5)
     assert not same[6:8].all()
+
+
+@pytest.mark.parametrize("method", ["e3b", "noveld"])
+def test_an_episode_is_remembered_from_one_call_to_the_next(method: str) -> None:
+    """Of any kind, also by `learn`, which goes on where the latest `learn` ended."""
+    whole, parts, given = experienced(method), experienced(method), rollout(12, seed=4, ends=0.05)
+    given.next_obs[7, 0] = given.obs[8, 0] = given.obs[2, 0]  # seen before, in another call
+    together = whole.reward(*given)
+    apart = [parts.reward(*given.cut(0, 5)), parts.step(*given.at(5))[None], parts.reward(*given.cut(6, 12))]
+    np.testing.assert_allclose(np.concatenate(apart), together, rtol=1e-4, atol=1e-5)
+    whole.reset()
+    assert not np.allclose(whole.reward(*given.cut(6, 12)), together[6:], rtol=1e-3)
+    learned = parts.progress.learned[1]
+    assert learned is not None
+    parts.learn(*given.cut(0, 5))
+    assert_trees_close(parts.progress.learned, parts.progress.paid, rtol=0)
+    assert np.any(np.asarray(parts.progress.learned[1].episode) != np.asarray(learned.episode))  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def test_steps_go_on_over_calls_until_something_else_opens_windows() -> None:
@@ -158,7 +175,7 @@ def uncertainties_by_hand(curiosity: Curiosity, given: Any) -> np.ndarray:
     return uncertainty
 
 
-@pytest.mark.parametrize("method", ["byol-explore", "icm"])
+@pytest.mark.parametrize("method", ["byol-explore", "icm", "e3b"])
 def test_episodes_know_nothing_of_each_other(method: str) -> None:
     """The rewards are those of episodes that were looked at one by one, each to its true last observation."""
     curiosity, given = experienced(method), rollout(14, seed=7, ends=0.3)

@@ -195,7 +195,7 @@ def test_values_of_our_own_kinds_are_checked(kind: Any, value: np.ndarray, messa
         ({"num_envs": 0}, "num_envs is 0: it must be a whole number of at least 1"),
         ({"num_envs": 2.0}, "num_envs is 2.0: it must be a whole number"),
         ({"seed": -1}, "seed is -1: it must be a whole number of at least 0"),
-        ({"method": "curious"}, "unknown method 'curious'; choose from: byol-explore, rnd, icm, none"),
+        ({"method": "curious"}, "unknown method 'curious'; choose from: byol-explore, rnd, icm, none, "),
         ({"settings": 3}, "settings is 3: it must be a dict of settings, or None"),
         ({"settings": {"epoch": 3}}, "unknown setting 'epoch'; choose from: network, curiosity, optimizer"),
         ({"settings": {"epochs": 0}}, "epochs is 0: it must be positive"),

@@ -13,6 +13,7 @@ import jax
 
 from byol_explore.errors import UserError, lacking
 from byol_explore.networks.assembly import View
+from byol_explore.networks.recall import NOTHING, Recall
 from byol_explore.ops.moments import masked_mean
 from byol_explore.settings.parts import CuriosityConfig, NetworkConfig
 from byol_explore.spaces import ActionSpec
@@ -52,6 +53,11 @@ class Curiosity(eqx.Module):
     def make(cls, materials: Materials, key: Array) -> Self:
         """The method before anything is learned."""
         raise lacking("method", cls, "make")
+
+    @classmethod
+    def recall(cls, embedding_size: int) -> Recall:
+        """What it remembers of the episode under way, in embeddings of that size; `view.episode` is such a memory."""
+        return NOTHING
 
     def init(self, materials: Materials, encoder: Encoder, key: Array) -> PyTree:
         """The state before the first batch. `encoder` is that of the representation that the method reads."""

@@ -29,6 +29,7 @@ from byol_explore.networks.centering import with_centered_encoders
 from byol_explore.networks.choosing import make_encoder
 from byol_explore.networks.normalizing import ObservationNormalizer
 from byol_explore.networks.optimizing import descend, make_optimizer
+from byol_explore.networks.recall import where
 from byol_explore.ops import moments
 from byol_explore.registries import METHODS
 from byol_explore.settings.parts import CuriosityConfig, NetworkConfig, OptimizerConfig
@@ -56,6 +57,7 @@ class BonusMemory(NamedTuple):
 
     core: PyTree  # [B, ...] recurrent state before the first observation
     action: Action  # [B, ...] that led there
+    episode: PyTree = ()  # [B, ...] what the method remembers of the episode under way
 
 
 class Bonus:
@@ -76,6 +78,7 @@ class Bonus:
         self.optimizer, self.learning_rate = make_optimizer(optimizer), optimizer.learning_rate
         own, set_to = self.curiosity.embedding_size, self.curiosity.prioritize
         self.size = self.network.embedding_size if own is None else own
+        self.recall = self.method.recall(self.size)
         self.prioritizes = self.method.prioritizes if set_to is None else set_to
         self._parts = (repr(spec.observation), spec.action, self.method, self.network, self.curiosity, optimizer)
 
@@ -110,7 +113,8 @@ class Bonus:
     def initial_memory(self, state: BonusState, batch: int) -> BonusMemory:
         """Of sequences that follow nothing."""
         zero = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), self.spec.action.zero())
-        return BonusMemory(state.networks.representation.core.initial_state((batch,)), zero)
+        core = state.networks.representation.core.initial_state((batch,))
+        return BonusMemory(core, zero, self.recall.blank(batch))
 
     def opened(self, state: BonusState, batch: int) -> PyTree:
         """What the method carries along streams, before the first of their sequences."""
@@ -123,7 +127,8 @@ class Bonus:
         sequence = sequence._replace(observation=state.observations(sequence.observation))
         action = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), memory.action, sequence.action)
         before = Before(action, jnp.zeros(sequence.is_first.shape))
-        return networks.representation.unroll(sequence, before, memory.core), sequence
+        view = networks.representation.unroll(sequence, before, memory.core)
+        return view._replace(episode=memory.episode), sequence
 
     def follow(
         self, state: BonusState, memory: BonusMemory, carry: PyTree, sequence: Sequence
@@ -131,7 +136,8 @@ class Bonus:
         """Uncertainties [T-1, B] of sequences that continue streams; memory and carry for those that come next."""
         view, seen = self.view(state.networks, state, memory, sequence)
         carry, uncertainty = state.networks.method.follow(state.method, carry, view, seen)
-        return _followed(memory, view, sequence), carry, uncertainty
+        episode, _ = self.recall.walk(memory.episode, view.embedding, seen)
+        return _followed(memory, view, sequence, episode), carry, uncertainty
 
     def judge(
         self, normalizer: moments.Normalizer, uncertainty: Array, valid: Array, batches: Array | int = 1
@@ -172,11 +178,9 @@ class Bonus:
         return after, {**output.metrics, **alive, **others}
 
 
-def _followed(memory: BonusMemory, view: View, sequence: Sequence) -> BonusMemory:
+def _followed(memory: BonusMemory, view: View, sequence: Sequence, episode: PyTree) -> BonusMemory:
     """The memory of sequences that begin with the last observations of these; as it was where there are none."""
     count = jnp.sum(sequence.seen[1:], axis=0)  # transitions
     last = (jnp.maximum(count - 1, 0), jnp.arange(len(count)))
-    after = jax.tree.map(lambda x: x[last], BonusMemory(view.state, sequence.action))
-    return jax.tree.map(
-        lambda new, old: jnp.where((count > 0).reshape(-1, *[1] * (new.ndim - 1)), new, old), after, memory
-    )
+    core, action = jax.tree.map(lambda x: x[last], (view.state, sequence.action))
+    return where(count > 0, BonusMemory(core, action, episode), memory)

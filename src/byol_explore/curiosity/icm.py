@@ -11,7 +11,7 @@ from byol_explore.networks.assembly import View
 from byol_explore.networks.heads import PolicyHead
 from byol_explore.networks.layers import MLP, Linear
 from byol_explore.ops import latent, moments, policies
-from byol_explore.types import Array, Sequence
+from byol_explore.types import Action, Array, Sequence
 
 
 class ICM(Curiosity):
@@ -38,16 +38,20 @@ class ICM(Curiosity):
 
     def __call__(self, state: tuple[()], view: View, sequence: Sequence) -> CuriosityOutput:
         before, after = view.embedding[:-1], view.embedding[1:]
-        guess = self.inverse(jnp.concatenate([before, after], axis=-1))
-        inverse_loss = -jax.vmap(jax.vmap(policies.log_prob))(guess, sequence.action)
         action = self.action(sequence.action, None, self.project_action)
         prediction = self.forward(jnp.concatenate([jax.lax.stop_gradient(before), action], axis=-1))
         error = latent.squared_distance(prediction, after)
         valid = sequence.valid
-        inverse_mean = moments.masked_mean(inverse_loss, valid)
+        inverse_mean = moments.masked_mean(inverse_losses(self.inverse, view.embedding, sequence.action), valid)
         forward_mean = moments.masked_mean(error, valid)
         return CuriosityOutput(
             loss=inverse_mean + forward_mean,
             uncertainty=jax.lax.stop_gradient(error),
             metrics={"prediction_error": forward_mean[None], "inverse_loss": inverse_mean},
         )
+
+
+def inverse_losses(inverse: PolicyHead, embedding: Array, action: Action) -> Array:
+    """-log p(a_t | f(o_t), f(o_{t+1})) [T-1, B] of embeddings [T, B, N]: what they tell of the action between them."""
+    guess = inverse(jnp.concatenate([embedding[:-1], embedding[1:]], axis=-1))
+    return -jax.vmap(jax.vmap(policies.log_prob))(guess, action)

@@ -31,12 +31,16 @@ class RND(Curiosity):
         return state
 
     def __call__(self, state: Encoder, view: View, sequence: Sequence) -> CuriosityOutput:
-        steps = sequence.is_first.shape[0]
-        observation = jax.tree.map(flat, sequence.observation)
-        error = timed(latent.squared_distance(self.predictor(observation), state(observation)), steps)
+        error = self.errors(state, sequence)
         loss = moments.masked_mean(error, sequence.seen)
         return CuriosityOutput(
             loss=loss,
             uncertainty=jax.lax.stop_gradient(error[1:]),
             metrics={"prediction_error": loss[None]},
         )
+
+    def errors(self, state: Encoder, sequence: Sequence) -> Array:
+        """[T, B] at each observation."""
+        observation = jax.tree.map(flat, sequence.observation)
+        errors = latent.squared_distance(self.predictor(observation), state(observation))
+        return timed(errors, sequence.is_first.shape[0])

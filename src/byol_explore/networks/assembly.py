@@ -13,6 +13,7 @@ from byol_explore.networks.heads import PolicyHead
 from byol_explore.networks.inputs import ActionInputs, Inputs, SenseInputs
 from byol_explore.networks.layers import MLP
 from byol_explore.networks.normalizing import ObservationNormalizer
+from byol_explore.networks.recall import NOTHING, Recall
 from byol_explore.ops.batches import flat, timed
 from byol_explore.settings.parts import NetworkConfig
 from byol_explore.spaces import Interface
@@ -25,6 +26,7 @@ class View(NamedTuple):
     embedding: Array  # [T, B, N]
     state: PyTree  # [T, B, ...] of the core
     belief: Array  # [T, B, M]
+    episode: PyTree = ()  # [B, ...] what was remembered of the episode under way before the first observation
 
 
 class Representation(eqx.Module):
@@ -46,11 +48,13 @@ class Representation(eqx.Module):
         states = closed_loop(self.core, projected, sequence.is_first, state)
         return View(embedding, states, self.core.belief(states))
 
-    def step(self, state: PyTree, observation: PyTree, action: Action, reward: Array, is_first: Array) -> PyTree:
-        """One observation [B, ...] further."""
+    def step(
+        self, state: PyTree, observation: PyTree, action: Action, reward: Array, is_first: Array
+    ) -> tuple[PyTree, Array]:
+        """One observation [B, ...] further: the core's state, and the embedding [B, N]."""
         embedding = self.encoder(observation)
         projected = self.inputs(embedding, observation, action, reward, is_first)
-        return self.core.step(reset_where(self.core, is_first, state), projected)
+        return self.core.step(reset_where(self.core, is_first, state), projected), embedding
 
 
 class Actor(eqx.Module):
@@ -60,6 +64,7 @@ class Actor(eqx.Module):
     representation: Representation
     policy: PolicyHead
     curious: Representation | None  # the curiosity's own representation, when it does not share the policy's
+    recall: Recall = eqx.field(static=True, default=NOTHING)  # how the curiosity remembers episodes
 
     @property
     def curious_encoder(self) -> Encoder:
@@ -81,6 +86,7 @@ class Actor(eqx.Module):
             curious=() if self.curious is None else self.curious.core.initial_state((batch,)),
             action=zero,
             reward=jnp.zeros((batch,)),
+            episode=self.recall.blank(batch),
         )
 
 
@@ -119,11 +125,14 @@ def make_representation(
     )
 
 
-def make_actor(config: NetworkConfig, spec: Interface, key: Array, *, apart: bool, apart_size: int | None) -> Actor:
+def make_actor(
+    config: NetworkConfig, spec: Interface, key: Array, *, apart: bool, apart_size: int | None, recall: Recall = NOTHING
+) -> Actor:
     representation, policy, curious = jax.random.split(key, 3)
     return Actor(
         normalizer=ObservationNormalizer(spec.observation, normalizes=config.normalize_vectors),
         representation=make_representation(config, spec, representation),
         policy=PolicyHead(config.belief_size, config.policy_hidden, spec.action, policy),
         curious=make_representation(config, spec, curious, apart_size) if apart else None,
+        recall=recall,
     )
