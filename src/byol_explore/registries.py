@@ -18,6 +18,7 @@ METHODS: "Registry[type[Curiosity]]" = Registry(
         "rnd": "byol_explore.curiosity.rnd:RND",
         "icm": "byol_explore.curiosity.icm:ICM",
         "none": "byol_explore.curiosity.none:NoCuriosity",
+        "byol-hindsight": "byol_explore.curiosity.byol_hindsight:BYOLHindsight",
         "e3b": "byol_explore.curiosity.e3b:E3B",
         "noveld": "byol_explore.curiosity.noveld:NovelD",
         "disagreement": "byol_explore.curiosity.disagreement:Disagreement",

@@ -34,7 +34,7 @@ def test_uncertainty_is_the_variance_and_the_loss_the_mean_error(case: Case) -> 
     mean = sum(guesses) / MEMBERS
     variance = sum((guess - mean) ** 2 for guess in guesses) / MEMBERS
     valid = np.asarray(case.trajectory.valid)
-    np.testing.assert_allclose(output.uncertainty[valid], variance.mean(axis=-1)[valid], rtol=1e-3)
+    np.testing.assert_allclose(output.uncertainty[valid], variance.sum(axis=-1)[valid], rtol=1e-3)
     errors = np.sum((guesses - truth) ** 2, axis=-1).mean(axis=0)
     np.testing.assert_allclose(output.loss, errors[valid].mean(), rtol=1e-4)
 

@@ -18,11 +18,13 @@ from builders import (
     small_config,
 )
 from byol_explore.curiosity.e3b import Ellipse
+from byol_explore.doctor.measuring import leak
 from byol_explore.learner import Learner
 from byol_explore.registries import METHODS
+from byol_explore.types import Trajectory
 from methods import Case, look, make_case
 
-NEW = ["e3b", "noveld", "disagreement", "counts"]
+NEW = ["e3b", "noveld", "disagreement", "counts", "byol-hindsight"]
 
 
 @pytest.fixture(scope="module", params=NEW)
@@ -39,12 +41,13 @@ def moved(case: Case, where: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("part", [slice(4, None), slice(None, 4)], ids=["the next", "the former"])
 def test_an_episode_does_not_change_another(case: Case, part: slice) -> None:
-    """The first environment's third episode begins at 4."""
+    """The first environment's third episode begins at 4; others may follow it if the method contrasts them."""
     where = np.zeros((TIME, BATCH), bool)
     where[part, 0] = True
     changed = moved(case, where)
-    assert changed.any()
-    assert not np.any(changed & ~where[1:])
+    mine = slice(1) if case.method.contrasts else slice(None)
+    assert changed[:, mine].any()
+    assert not np.any((changed & ~where[1:])[:, mine])
 
 
 def test_the_ignored_action_changes_nothing(case: Case) -> None:
@@ -59,11 +62,24 @@ def test_the_ignored_action_changes_nothing(case: Case) -> None:
 
 
 def test_permuted_environments_give_permuted_uncertainties(case: Case) -> None:
+    if case.method.contrasts:
+        return  # the noise is the environments' own
     order = [2, 0, 1]
     _, before = case.look()
     _, after = case.look(permute_environments(case.trajectory, order))
     np.testing.assert_allclose(after.uncertainty, before.uncertainty[:, order], rtol=1e-4, atol=1e-6)
     assert_trees_close(after.metrics, before.metrics, rtol=1e-4)
+
+
+def test_the_doctor_finds_no_leak(case: Case) -> None:
+    """Though a method that contrasts environments would look like one if all were changed at once."""
+
+    def uncertainty_of(trajectory: Trajectory) -> np.ndarray:
+        return case.look(trajectory)[1].uncertainty
+
+    before, contrasts = uncertainty_of(case.trajectory), case.method.contrasts
+    assert leak(case.trajectory, before, uncertainty_of, alone=contrasts) < 1e-5
+    assert (leak(case.trajectory, before, uncertainty_of) > 1e-3) is contrasts
 
 
 def test_methods_are_known_by_their_names() -> None:

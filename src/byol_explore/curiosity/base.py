@@ -47,6 +47,7 @@ class Curiosity(eqx.Module):
     compares_directions: ClassVar[bool] = False  # its loss does not see the length of embeddings
     is_curious: ClassVar[bool] = True  # else it is never uncertain
     has_target: ClassVar[bool] = False  # predicts the embeddings of an encoder that gradients do not train
+    contrasts: ClassVar[bool] = False  # what it says of a transition depends on the others of its batch
     reads: ClassVar[tuple[str, ...]] = ("prioritize",)  # the settings of curiosity that it looks at
 
     @classmethod

@@ -5,6 +5,7 @@ from typing import NamedTuple, Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials
 from byol_explore.networks.actions import ActionEmbedding
@@ -13,7 +14,7 @@ from byol_explore.networks.cores import CORES, Core, open_loop
 from byol_explore.networks.layers import MLP, Linear
 from byol_explore.ops import latent, moments, windows
 from byol_explore.ops.batches import flat, timed
-from byol_explore.types import Action, Array, Encoder, PyTree, Sequence
+from byol_explore.types import Array, Encoder, PyTree, Sequence
 
 
 class Windows(NamedTuple):
@@ -21,6 +22,17 @@ class Windows(NamedTuple):
 
     state: PyTree  # [K-1, B, ...] of the open-loop core
     is_open: Array  # [K-1, B] whether there was such a start in this episode
+
+
+class Landings(NamedTuple):
+    """Predictions [..., B], and what they land on. Those of one row differ in nothing but their environment."""
+
+    before: Array  # [..., B, M] b_{t,k-1}
+    action: Array  # [..., B, gates] a_{t+k-1} as the core reads it
+    belief: Array  # [..., B, M] b_{t,k}
+    target: Array  # [..., B, N] f_phi(o_{t+k})
+    horizon: np.ndarray  # [...] k
+    valid: Array  # [..., B] whether the prediction stays inside one episode
 
 
 class BYOLExplore(Curiosity):
@@ -53,72 +65,92 @@ class BYOLExplore(Curiosity):
             target_decay=settings.target_decay,
         )
 
-    def init(self, materials: Materials, encoder: Encoder, key: Array) -> Encoder:
+    def init(self, materials: Materials, encoder: Encoder, key: Array) -> PyTree:
         """Phi starts equal to theta; fixed targets (alpha = 1) are a random draw of their own."""
         return materials.make_encoder(key) if self.target_decay == 1.0 else jax.tree.map(jnp.copy, encoder)
 
-    def after(self, state: Encoder, encoder: Encoder, sequence: Sequence) -> Encoder:
+    def after(self, state: PyTree, encoder: Encoder, sequence: Sequence) -> PyTree:
         """Phi <- alpha phi + (1 - alpha) theta (section 3.2 ii)."""
         return state if self.target_decay == 1.0 else latent.ema(state, encoder, self.target_decay)
 
-    def target(self, state: Encoder) -> Encoder:
+    def target(self, state: PyTree) -> Encoder:
         return state
 
-    def __call__(self, state: Encoder, view: View, sequence: Sequence) -> CuriosityOutput:
-        losses = self.prediction_losses(state, view, sequence)  # [S, B, K]
-        validity = jax.vmap(windows.window_validity, (1, None), 1)(sequence.is_first, self.horizon)
+    def __call__(self, state: PyTree, view: View, sequence: Sequence) -> CuriosityOutput:
+        landings, validity = self.land(state, view, sequence)
+        compared, parts = self.compare(state, landings)
+        losses = _by_start(compared, self.horizon, sequence.valid.shape[0])  # [S, B, K]
         start_loss, start_valid = jax.vmap(windows.mean_over_horizon, 1, 1)(losses, validity)
         uncertainty = jax.vmap(windows.sum_over_landings, 1, 1)(jax.lax.stop_gradient(losses), validity)
         by_horizon = jax.vmap(moments.masked_mean, (2, 2))(losses, validity)
+        means = {name: moments.masked_mean(part, landings.valid) for name, part in parts.items()}
         return CuriosityOutput(
             loss=moments.masked_mean(start_loss, start_valid),
             uncertainty=uncertainty,
-            metrics={"prediction_error": by_horizon},
+            metrics={"prediction_error": by_horizon, **means},
         )
+
+    def compare(self, state: PyTree, landings: Landings) -> tuple[Array, dict[str, Array]]:
+        """The loss of every prediction [..., B] (section 3.2 iii), and parts of it that are worth a line in a log."""
+        return latent.cosine_distance(self.predictor(landings.belief), landings.target), {}
 
     def opened(self, batch: int) -> Windows:
         """No prediction is under way."""
         lead = (self.horizon - 1, batch)
         return Windows(self.core.initial_state(lead), jnp.zeros(lead, bool))
 
-    def follow(self, state: Encoder, carry: Windows, view: View, sequence: Sequence) -> tuple[Windows, Array]:
+    def follow(self, state: PyTree, carry: Windows, view: View, sequence: Sequence) -> tuple[Windows, Array]:
         """l_t one transition at a time: what lands on o_{t+1} was all predicted by o_t and a_t (section 3.2 iv)."""
         projected = self.action(sequence.action, None, self.project_action)
 
-        def step(windows: Windows, inputs: PyTree) -> tuple[Windows, tuple[Array, Array]]:
+        def step(windows: Windows, inputs: PyTree) -> tuple[Windows, tuple[Array, Array, Array]]:
             start, projected_t, begins, is_filling = inputs
-            states = jax.tree.map(lambda s, w: jnp.concatenate([s[None], w]), start, windows.state)
+            before = jax.tree.map(lambda s, w: jnp.concatenate([s[None], w]), start, windows.state)
             is_open = jnp.concatenate([jnp.ones_like(begins)[None], windows.is_open & ~begins])
-            states = self.core.step(states, jnp.broadcast_to(projected_t, (self.horizon, *projected_t.shape)))
+            states = self.core.step(before, jnp.broadcast_to(projected_t, (self.horizon, *projected_t.shape)))
             after = Windows(jax.tree.map(lambda x: x[:-1], states), is_open[:-1])
-            return _where(is_filling, windows, after), (self.core.belief(states), is_open)
+            return _where(is_filling, windows, after), (self.core.belief(before), self.core.belief(states), is_open)
 
         starts = jax.tree.map(lambda x: x[:-1], view.state)
         inputs = (starts, projected, sequence.is_first[:-1], ~sequence.seen[1:])
-        carry, (beliefs, is_open) = jax.lax.scan(step, carry, inputs)  # [S, K, B, ...]
-        targets = encode(state, jax.tree.map(lambda x: x[1:], sequence.observation))[:, None]
-        predictions = self.predictor(beliefs)
-        losses = latent.cosine_distance(predictions, jnp.broadcast_to(targets, predictions.shape))
+        carry, (before, beliefs, is_open) = jax.lax.scan(step, carry, inputs)  # [S, K, B, ...]
+        targets = encode(self.target(state), jax.tree.map(lambda x: x[1:], sequence.observation))
+        projected, targets = (
+            jnp.broadcast_to(x[:, None], (*beliefs.shape[:3], x.shape[-1])) for x in (projected, targets)
+        )
+        horizon = np.broadcast_to(np.arange(1, self.horizon + 1), beliefs.shape[:2])
         landed = is_open & sequence.valid[:, None]
+        losses, _ = self.compare(state, Landings(before, projected, beliefs, targets, horizon, landed))
         return carry, jnp.sum(jnp.where(landed, losses, 0.0), axis=1)
 
-    def prediction_losses(self, target: Encoder, view: View, sequence: Sequence) -> Array:
-        """loss(t, k) of every start and horizon, [S, B, K]; zero where the window leaves the sequence."""
-        starts = sequence.is_first.shape[0] - 1
-        beliefs = self.simulate(jax.tree.map(lambda x: x[:-1], view.state), sequence.action)
-        predictions = self.predictor(jnp.concatenate(beliefs))
-        targets = encode(target, sequence.observation)
-        landed = jnp.concatenate([targets[k:] for k in range(1, self.horizon + 1)])
-        losses = latent.cosine_distance(predictions, landed)
-        ends = [sum(max(starts - j, 0) for j in range(k)) for k in range(1, self.horizon)]
-        per_horizon = jnp.split(losses, ends)
-        padded = [jnp.pad(loss, ((0, starts - loss.shape[0]), (0, 0))) for loss in per_horizon]
-        return jnp.stack(padded, axis=-1)
+    def land(self, state: PyTree, view: View, sequence: Sequence) -> tuple[Landings, Array]:
+        """Predictions of every start and horizon that stay in the sequence, rows [rows, B]; which are valid [S, B, K].
 
-    def simulate(self, state: PyTree, action: Action) -> list[Array]:
-        """b_{t,k} for k = 1..K from every start (section 3.2 i)."""
-        projected = self.action(action, None, self.project_action)
-        return open_loop(self.core, projected, state, self.horizon)
+        Rows are those of k = 1 in the order of their starts, then those of k = 2, and so on.
+        """
+        starts, ahead = sequence.valid.shape[0], range(1, self.horizon + 1)
+        states = jax.tree.map(lambda x: x[:-1], view.state)
+        projected = self.action(sequence.action, None, self.project_action)
+        beliefs = open_loop(self.core, projected, states, self.horizon)  # b_{t,k} (section 3.2 i)
+        before = [self.core.belief(states), *(belief[:-1] for belief in beliefs[:-1])]
+        targets = encode(self.target(state), sequence.observation)
+        validity = jax.vmap(windows.window_validity, (1, None), 1)(sequence.is_first, self.horizon)
+        landings = Landings(
+            before=jnp.concatenate(before),
+            action=jnp.concatenate([projected[k - 1 :] for k in ahead]),
+            belief=jnp.concatenate(beliefs),
+            target=jnp.concatenate([targets[k:] for k in ahead]),
+            horizon=np.concatenate([np.full(max(starts - k + 1, 0), k) for k in ahead]),
+            valid=jnp.concatenate([validity[: max(starts - k + 1, 0), :, k - 1] for k in ahead]),
+        )
+        return landings, validity
+
+
+def _by_start(losses: Array, horizon: int, starts: int) -> Array:
+    """loss(t, k) [S, B, K] of rows [rows, B]; zero where the window leaves the sequence."""
+    ends = [sum(max(starts - j, 0) for j in range(k)) for k in range(1, horizon)]
+    padded = [jnp.pad(loss, ((0, starts - loss.shape[0]), (0, 0))) for loss in jnp.split(losses, ends)]
+    return jnp.stack(padded, axis=-1)
 
 
 def encode(encoder: Encoder, observation: PyTree) -> Array:

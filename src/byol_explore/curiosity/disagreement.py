@@ -1,7 +1,7 @@
 """Disagreement of an ensemble of one-step predictors (Pathak et al., 2019).
 
     loss = mean over i of |g_i(f(o_t), a_t) - f(o_{t+1})|^2
-    l_t  = variance over i of g_i(f(o_t), a_t), averaged over the numbers of an embedding
+    l_t  = variance over i of g_i(f(o_t), a_t), summed over the numbers of an embedding
 
 The predictors differ in nothing but how they began. Where there is much to learn they differ; what is noise they all
 learn to expect on average, and so agree. Embeddings are those of a random encoder that stays as it is drawn.
@@ -63,5 +63,5 @@ class Disagreement(Curiosity):
         predictions = eqx.filter_vmap(lambda member: member(inputs))(self.members)  # [members, T-1, B, N]
         error = jnp.mean(latent.squared_distance(predictions, jnp.broadcast_to(embedding[1:], predictions.shape)), 0)
         loss = moments.masked_mean(error, sequence.valid)
-        variance = jnp.mean(jnp.var(jax.lax.stop_gradient(predictions), axis=0), axis=-1)
+        variance = jnp.sum(jnp.var(jax.lax.stop_gradient(predictions), axis=0), axis=-1)
         return CuriosityOutput(loss, variance, {"prediction_error": loss[None]})

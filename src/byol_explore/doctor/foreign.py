@@ -104,7 +104,7 @@ def _probe(bonus: Bonus, state: BonusState, sample: Sample, record: Record) -> P
             transitions=int(np.sum(valid)),
             reward=float(np.max(np.abs(seen.reward[~valid]), initial=0.0)),
             counted=abs(float(seen.mean) - expected) / max(abs(expected), 1e-12),
-            leak=leak(sample.sequence, seen.uncertainty, uncertainty_of),
+            leak=leak(sample.sequence, seen.uncertainty, uncertainty_of, alone=method.contrasts),
         ),
         uncertainty=(float(np.mean(now)), float(np.std(now))),
         normalizer=(float(moments.corrected(raw, decay)[0]), float(bonus.deviation(state.rewards))),

@@ -196,24 +196,33 @@ def _boundary(learner: Learner, state: LearnerState, trajectory: Trajectory, see
         transitions=valid.size,
         reward=float(np.max(np.abs(seen.intrinsic[~valid]), initial=0.0)),
         counted=float(np.max(np.abs(np.asarray(new.mean) - expected) / np.maximum(np.abs(expected), 1e-12))),
-        leak=leak(trajectory, seen.uncertainty, lambda other: _look(learner, state, other).uncertainty),
+        leak=leak(
+            trajectory,
+            seen.uncertainty,
+            lambda other: _look(learner, state, other).uncertainty,
+            alone=state.online.curiosity.contrasts,
+        ),
     )
 
 
-def leak(trajectory: _Timed, before: np.ndarray, uncertainty_of: Callable[[_Timed], Array]) -> float:
+def leak(
+    trajectory: _Timed, before: np.ndarray, uncertainty_of: Callable[[_Timed], Array], *, alone: bool = False
+) -> float:
     """The largest change of an uncertainty when all observations of other episodes change, relative.
 
     The first boundary of each environment splits its sequence; each side in turn gets another environment's
-    observations, and the uncertainties of the other side must stay.
+    observations, and the uncertainties of the other side must stay. Of a method that contrasts environments only one
+    is changed, and must stay: the others may follow it.
     """
     is_first = np.array(trajectory.is_first)
     is_first[0] = False
     later = np.cumsum(is_first, axis=0) > 0  # [T, B] after the first boundary
+    split = later[-1] & (np.cumsum(later[-1]) == 1) if alone else later[-1]
     largest = 0.0
-    for side in (later, ~later):
+    for side in (later & split, ~later & split):
         observation = jax.tree.map(lambda x, side=side: _swap(np.asarray(x), side), trajectory.observation)
         after = np.asarray(uncertainty_of(trajectory._replace(observation=observation)))
-        untouched = ~side[:-1] & ~side[1:] & later[-1]
+        untouched = ~side[:-1] & ~side[1:] & split
         change = np.abs(after - before)[untouched]
         largest = max(largest, float(np.max(change, initial=0.0)))
     return largest / max(float(np.mean(np.abs(before))), 1e-12)

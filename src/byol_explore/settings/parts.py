@@ -62,7 +62,12 @@ class CuriosityConfig:
     share: bool = True
     """Whether curiosity and policy share encoder and closed-loop core."""
     prioritize: bool | None = None
-    """Clip rewards below their running mean; None is the paper's choice: byol-explore yes, rnd and icm no."""
+    """Clip rewards below their running mean; None is the paper's choice: byol-explore and byol-hindsight yes,
+    the others no."""
+    invariance: NotNegative[float] = 1.0
+    """byol-hindsight: lambda, the weight of what hindsight may not tell beside the error of reconstruction."""
+    hindsight_size: Positive[int | None] = None
+    """byol-hindsight: the size of z and of its noise (256 elsewhere); None is that of an embedding."""
     mixing: NotNegative[float] = 0.1
     """lambda, the weight of the intrinsic reward in the mixed regime."""
     loss_weight: NotNegative[float] = 1.0

@@ -1,0 +1,121 @@
+"""BYOL-Hindsight: BYOL-Explore for worlds that are partly noise (Jarrett et al., 2023).
+
+Of a prediction from o_t over k steps, c = (b_{t,k-1}, a_{t+k-1}) is what it was made from, and w = sg(f_phi(o_{t+k}))
+what it should have been. A generator tells in hindsight what could not be known, from noise eps ~ N(0, I), and a
+reconstructor, in the predictor's place, needs to know only the rest:
+
+    z = G(c, w, eps)            w^ = R(b_{t,k}, z)
+    L_rec    = |w^ / |w^| - w / |w||^2
+    L_inv(j) = log exp g(c_j, z_j) - log mean_i exp g(c_j, z_i)
+
+z must not tell what c could have told: a critic g, bounded, finds out what it does tell. Its negatives z_i are those of
+the batch's other environments at the same (t, k). The critic maximises L_inv, with z stopped; generator, reconstructor
+and world model minimise L_rec + lambda L_inv, with the critic frozen and without a gradient of L_inv into c. Landings
+are summed, normalised and clipped as BYOL-Explore's:
+
+    l_t = sum over p + q = t + 1 of (L_rec + lambda L_inv)(p, q)
+
+What is pure noise moves into z, and costs nothing; what can be learned cannot hide there. Noise is drawn anew for every
+learner step, the same for all starts of an environment, so that sequences are paid alike whole and step by step.
+"""
+
+from typing import NamedTuple, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from byol_explore.curiosity.base import Materials
+from byol_explore.curiosity.byol_explore import BYOLExplore, Landings
+from byol_explore.networks.layers import MLP
+from byol_explore.ops import latent
+from byol_explore.types import Array, Encoder, Sequence
+
+BOUND = 5.0  # of the critic: enough for log B of any batch that fits a machine
+
+
+class Hindsight(NamedTuple):
+    """The target encoder, and which noise comes next."""
+
+    target: Encoder
+    draw: Array  # []
+
+
+class Critic(eqx.Module):
+    """g(c, z) = bounded u(c) . v(z), so that all pairs of a batch cost no more than its members."""
+
+    of_condition: MLP
+    of_hindsight: MLP
+
+    def __call__(self, condition: Array, hindsight: Array) -> Array:
+        """[..., B, B]: entry [j, i] is g(c_j, z_i)."""
+        u, v = self.of_condition(condition), self.of_hindsight(hindsight)
+        scores = jnp.einsum("...jd,...id->...ji", u, v) / jnp.sqrt(u.shape[-1])
+        return BOUND * jnp.tanh(scores / BOUND)
+
+
+class BYOLHindsight(BYOLExplore):
+    """BYOL-Explore whose predictor is the reconstructor, with a generator and a critic beside it."""
+
+    reads = (*BYOLExplore.reads, "invariance", "hindsight_size")
+    contrasts = True
+
+    generator: MLP
+    critic: Critic
+    invariance: float = eqx.field(static=True)
+    size: int = eqx.field(static=True)  # of z and eps
+
+    @classmethod
+    def make(cls, materials: Materials, key: Array) -> Self:
+        """All networks have the predictor's hidden layers."""
+        explore_key, *keys = jax.random.split(key, 5)
+        base = BYOLExplore.make(materials, explore_key)
+        target, own = materials.embedding_size, materials.settings.hindsight_size
+        size, hidden = target if own is None else own, materials.network.predictor_hidden
+        belief, condition = materials.network.belief_size, materials.network.belief_size + base.core.gates
+        return cls(
+            core=base.core, action=base.action, project_action=base.project_action,
+            predictor=MLP(belief + size, hidden, target, keys[0]),
+            horizon=base.horizon, target_decay=base.target_decay,
+            generator=MLP(condition + target + size, hidden, size, keys[1]),
+            critic=Critic(MLP(condition, hidden, size, keys[2]), MLP(size, hidden, size, keys[3])),
+            invariance=materials.settings.invariance, size=size,
+        )  # fmt: skip
+
+    def init(self, materials: Materials, encoder: Encoder, key: Array) -> Hindsight:
+        return Hindsight(super().init(materials, encoder, key), jax.random.randint(key, (), 0, 2**30))
+
+    def after(self, state: Hindsight, encoder: Encoder, sequence: Sequence) -> Hindsight:
+        return Hindsight(super().after(state.target, encoder, sequence), state.draw + 1)
+
+    def target(self, state: Hindsight) -> Encoder:
+        return state.target
+
+    def compare(self, state: Hindsight, landings: Landings) -> tuple[Array, dict[str, Array]]:
+        """L_rec + lambda L_inv of each prediction; the critic's own part is 0, and has its gradient alone."""
+        condition = jnp.concatenate([landings.before, landings.action], axis=-1)
+        noise = self.noise(state, landings.valid.shape[-1])[landings.horizon - 1]
+        told = self.generate(condition, landings.target, noise)
+        rebuilt = self.predictor(jnp.concatenate([landings.belief, told], axis=-1))
+        error = latent.cosine_distance(rebuilt, landings.target)
+        known = jax.lax.stop_gradient(condition)
+        hidden = self.generate(known, landings.target, noise)  # the same, but for its gradient
+        told_of = invariance_loss(jax.lax.stop_gradient(self.critic)(known, hidden), landings.valid)
+        found = invariance_loss(self.critic(known, jax.lax.stop_gradient(hidden)), landings.valid)
+        critic = jax.lax.stop_gradient(found) - found
+        return error + self.invariance * told_of + critic, {"reconstruction_error": error, "invariance": told_of}
+
+    def generate(self, condition: Array, target: Array, noise: Array) -> Array:
+        """Z [..., B, size]."""
+        return self.generator(jnp.concatenate([condition, target, noise], axis=-1))
+
+    def noise(self, state: Hindsight, batch: int) -> Array:
+        """Eps [K, B, size], until the next learner step."""
+        return jax.random.normal(jax.random.fold_in(jax.random.key(0), state.draw), (self.horizon, batch, self.size))
+
+
+def invariance_loss(scores: Array, valid: Array) -> Array:
+    """L_inv [..., B] of scores g(c_j, z_i) [..., B, B]: 0 where z tells nothing of c, log B where it tells all."""
+    count = jnp.maximum(jnp.sum(valid, axis=-1, keepdims=True), 1)
+    others = jax.nn.logsumexp(jnp.where(valid[..., None, :], scores, -1e9), axis=-1) - jnp.log(count)
+    return jnp.diagonal(scores, axis1=-2, axis2=-1) - others
