@@ -69,7 +69,7 @@ def slow_parts(case: Case, view: View) -> dict[tuple[int, int, int], tuple[np.nd
 
 def slow_score(critic: Any, c: np.ndarray, z: np.ndarray) -> float:
     u, v = numpy_mlp(critic.of_condition, c), numpy_mlp(critic.of_hindsight, z)
-    return float(BOUND * np.tanh(u @ v / np.sqrt(len(u)) / BOUND))
+    return float(BOUND * unit(u) @ unit(v))
 
 
 def test_loss_and_uncertainty_are_the_sums_of_both_parts(case: Case) -> None:

@@ -27,9 +27,15 @@ def slow_codes(case: Case) -> np.ndarray:
 
 def test_uncertainty_falls_with_the_root_of_the_visits(case: Case) -> None:
     _, output = case.look()
-    visits = np.asarray(case.state.counts)[slow_codes(case)[1:]]
-    assert len(set(visits.ravel().tolist())) > 3
-    np.testing.assert_allclose(output.uncertainty, 1.0 / np.sqrt(1.0 + visits), rtol=1e-5)
+    codes, first = slow_codes(case), np.asarray(case.trajectory.is_first)
+    learned, recent = np.asarray(case.state.counts)[codes[1:]], np.zeros((TIME - 1, BATCH))
+    for t, env in np.ndindex(TIME - 1, BATCH):
+        began = max(np.flatnonzero(first[: t + 1, env]), default=0)
+        recent[t, env] = np.sum(codes[began : t + 1, env] == codes[t + 1, env])
+    valid = np.asarray(case.trajectory.valid)
+    slow = 1.0 / np.sqrt(1.0 + learned + recent)
+    np.testing.assert_allclose(output.uncertainty[valid], slow[valid], rtol=1e-5)
+    assert len(set(learned.ravel().tolist())) > 3 < np.sum(recent[valid] > 0) + 2
     assert output.loss == 0
     assert output.metrics["codes_seen"] == np.sum(np.asarray(case.state.counts) > 0)
 

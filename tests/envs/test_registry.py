@@ -41,7 +41,13 @@ def test_number_of_rooms_has_limits(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "family"),
-    [("rooms-6", "rooms-N"), ("atari:mine", "atari:..."), ("MiniGrid-Mine", "MiniGrid-..."), ("probe:x", "probe:...")],
+    [
+        ("rooms-6", "rooms-N"),
+        ("tv-rooms-6", "tv-rooms-N"),
+        ("atari:mine", "atari:..."),
+        ("MiniGrid-Mine", "MiniGrid-..."),
+        ("probe:x", "probe:..."),
+    ],
 )
 def test_names_of_families_are_not_given_to_others(name: str, family: str) -> None:
     with pytest.raises(UserError, match=f"^environment name '{name}' is taken by the family {family}: choose another"):

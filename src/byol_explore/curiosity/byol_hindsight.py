@@ -31,7 +31,7 @@ from byol_explore.networks.layers import MLP
 from byol_explore.ops import latent
 from byol_explore.types import Array, Encoder, Sequence
 
-BOUND = 5.0  # of the critic: enough for log B of any batch that fits a machine
+BOUND = 10.0  # of the critic: enough for log B of any batch that fits a machine
 
 
 class Hindsight(NamedTuple):
@@ -42,7 +42,7 @@ class Hindsight(NamedTuple):
 
 
 class Critic(eqx.Module):
-    """g(c, z) = bounded u(c) . v(z), so that all pairs of a batch cost no more than its members."""
+    """g(c, z) = bound cos(u(c), v(z)): all pairs of a batch cost no more than its members, and none is ever stuck."""
 
     of_condition: MLP
     of_hindsight: MLP
@@ -50,8 +50,7 @@ class Critic(eqx.Module):
     def __call__(self, condition: Array, hindsight: Array) -> Array:
         """[..., B, B]: entry [j, i] is g(c_j, z_i)."""
         u, v = self.of_condition(condition), self.of_hindsight(hindsight)
-        scores = jnp.einsum("...jd,...id->...ji", u, v) / jnp.sqrt(u.shape[-1])
-        return BOUND * jnp.tanh(scores / BOUND)
+        return BOUND * jnp.einsum("...jd,...id->...ji", latent.l2_normalize(u), latent.l2_normalize(v))
 
 
 class BYOLHindsight(BYOLExplore):

@@ -42,6 +42,10 @@ class Sized(NamedTuple):
 
 SIZED = {
     "rooms": Sized("rooms in a row behind closed doors", 2, 50),
+    "quiet-rooms": Sized("the same, with an empty third layer in all that is seen", 2, 50),
+    "moving-rooms": Sized("the same, where things move about in that layer", 2, 50),
+    "noisy-rooms": Sized("the same, with random symbols there", 2, 50),
+    "tv-rooms": Sized("the same, with random symbols there whenever the agent does nothing", 2, 50),
     "corridor": Sized("legs of a folded corridor", 1, 50),
     "memory": Sized("cells from an object to where it must be known", 8, 128),
 }
@@ -65,7 +69,7 @@ def check_own_name(name: str) -> None:
         return  # the registry will say so
     begins = next((start for start in (*_PREFIXES, *REGISTERED) if name.startswith(start)), None)
     if begins or is_grid(name):
-        family = f"{begins}..." if begins else f"{name.partition('-')[0]}-N"
+        family = f"{begins}..." if begins else f"{name.rpartition('-')[0]}-N"
         raise UserError(f"environment name {name!r} is taken by the family {family}: choose another one")
 
 

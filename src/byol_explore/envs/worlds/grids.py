@@ -1,35 +1,39 @@
 """Grid worlds by name: our own of any size, and everything that XLand-MiniGrid registers."""
 
 from collections.abc import Callable
-from typing import Any
 
-from xminigrid.environment import Environment as XEnvironment
-from xminigrid.environment import EnvParams
 from xminigrid.registration import make, registered_environments
 
 from byol_explore.envs.families import SIZED, size_of
 from byol_explore.envs.worlds.corridors import Corridor, MemoryFromStart
 from byol_explore.envs.worlds.minigrid import MiniGrid
+from byol_explore.envs.worlds.noise import Movers, NoisyRooms, Quiet, Static, Television
 from byol_explore.envs.worlds.rooms import Rooms
 from byol_explore.envs.worlds.xland_rules import ball_and_square_make_star
 from byol_explore.errors import UserError
 
-_World = tuple[XEnvironment[Any, Any], EnvParams]
+
+def _rooms(name: str, size: int) -> MiniGrid:
+    return MiniGrid(name, env := Rooms(size), env.default_params())
 
 
-def _rooms(size: int) -> _World:
-    return (env := Rooms(size)), env.default_params()
+def _corridor(name: str, size: int) -> MiniGrid:
+    return MiniGrid(name, env := Corridor(size), env.default_params())
 
 
-def _corridor(size: int) -> _World:
-    return (env := Corridor(size)), env.default_params()
+def _memory(name: str, size: int) -> MiniGrid:
+    return MiniGrid(name, env := MemoryFromStart(), env.default_params(width=size))
 
 
-def _memory(size: int) -> _World:
-    return (env := MemoryFromStart()), env.default_params(width=size)
-
-
-_MAKERS: dict[str, Callable[[int], _World]] = {"rooms": _rooms, "corridor": _corridor, "memory": _memory}
+_MAKERS: dict[str, Callable[[str, int], MiniGrid]] = {
+    "rooms": _rooms,
+    "quiet-rooms": lambda name, size: NoisyRooms(name, size, Quiet()),
+    "moving-rooms": lambda name, size: NoisyRooms(name, size, Movers(size)),
+    "noisy-rooms": lambda name, size: NoisyRooms(name, size, Static()),
+    "tv-rooms": lambda name, size: NoisyRooms(name, size, Television()),
+    "corridor": _corridor,
+    "memory": _memory,
+}
 
 
 def registered(prefix: str) -> list[str]:
@@ -51,4 +55,4 @@ def _make_sized(name: str, family: str, size: int) -> MiniGrid:
     lowest, highest = SIZED[family].lowest, SIZED[family].highest
     if not lowest <= size <= highest:
         raise UserError(f"environment {name!r}: the number must be {lowest} to {highest}")
-    return MiniGrid(name, *_MAKERS[family](size))
+    return _MAKERS[family](name, size)

@@ -50,11 +50,11 @@ class MiniGrid:
         """With a view of at least its own size."""
         return self if view_size == self.view_size else MiniGrid(self.spec.name, self.env, self.params, view_size)
 
-    def reset(self, key: Array) -> tuple[XTimeStep[Any], TimeStep]:
+    def reset(self, key: Array) -> tuple[Any, TimeStep]:
         inner = self.env.reset(self.params, key)
         return inner, self._timestep(inner)
 
-    def step(self, state: XTimeStep[Any], action: Action) -> tuple[XTimeStep[Any], TimeStep]:
+    def step(self, state: Any, action: Action) -> tuple[Any, TimeStep]:
         known = state.replace(state=state.state.replace(**self._constants))
         inner = self.env.step(self.params, known, action.discrete[0])
         return inner, self._timestep(inner)
@@ -76,24 +76,27 @@ class MiniGrid:
         outputs = zip(names, program.jaxpr.outvars, strict=True)
         return {name: np.asarray(known[output]) for name, output in outputs if output in known}
 
-    def place(self, state: XTimeStep[Any]) -> Array:
+    def place(self, state: Any) -> Array:
         """[2] row and column."""
         return state.state.agent.position
 
     def floor_plan(self) -> list[str]:
         """Of one episode; what lies elsewhere in the next one is drawn where it is in this one."""
-        state, _ = jax.jit(self.reset)(jax.random.key(0))
-        tiles = np.asarray(state.state.grid)[..., 0]
+        state = jax.jit(lambda key: self.env.reset(self.params, key).state)(jax.random.key(0))
+        tiles = np.asarray(state.grid)[..., 0]
         return ["".join(_CHARACTERS.get(int(tile), "o") for tile in row) for row in tiles]
 
-    def render(self, state: XTimeStep[Any]) -> np.ndarray:
+    def render(self, state: Any) -> np.ndarray:
         return np.asarray(self.env.render(self.params, state))
 
-    def _timestep(self, inner: XTimeStep[Any]) -> TimeStep:
+    def _padded(self, view: Array) -> Array:
+        """Of the size that the network reads."""
         missing = self.view_size - self.params.view_size
-        pad = ((missing, 0), (missing // 2, missing - missing // 2), (0, 0))
+        return jnp.pad(view.astype(jnp.uint8), ((missing, 0), (missing // 2, missing - missing // 2), (0, 0)))
+
+    def _timestep(self, inner: XTimeStep[Any]) -> TimeStep:
         return TimeStep(
-            observation=jnp.pad(cast(Array, inner.observation).astype(jnp.uint8), pad),
+            observation=self._padded(cast(Array, inner.observation)),
             reward=inner.reward.astype(jnp.float32),
             discount=inner.discount.astype(jnp.float32),
             is_first=inner.first(),
