@@ -94,6 +94,9 @@ def test_step_pays_what_reward_pays(method: str) -> None:
     assert together.shape == one_by_one.shape == (20, ENVS)
     assert np.max(together) > 0.1
     np.testing.assert_allclose(one_by_one, together, rtol=1e-4, atol=1e-5)
+    memory = at_once.progress.paid[1]
+    assert memory is not None
+    assert np.any(memory.core) == METHODS.get(method).reads_representation  # nothing is unrolled for nobody
 
 
 def test_two_rewards_are_one_but_for_the_windows_that_are_opened_anew() -> None:

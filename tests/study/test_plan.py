@@ -9,6 +9,7 @@ from byol_explore.cli.train import parse_train
 from byol_explore.envs.adapters.atari_games import HARD_GAMES
 from byol_explore.errors import UserError
 from byol_explore.evaluation.paper import TABLES, paper_scores
+from byol_explore.registries import METHODS
 from byol_explore.settings.presets import make_config
 from byol_explore.settings.trust import VARIABLE
 from byol_explore.study.file import parse_study, read_study
@@ -155,7 +156,9 @@ def test_what_only_environments_know_is_checked_too(tasks: str, setting: str, me
 # What comes with the package
 
 
-@pytest.mark.parametrize("name", ["laptop", "rooms", "horizon-sweep", "ema-sweep", "prioritized-baselines"])
+@pytest.mark.parametrize(
+    "name", ["laptop", "rooms", "horizon-sweep", "ema-sweep", "prioritized-baselines", "bonuses", "noise"]
+)
 def test_studies_for_a_laptop_can_be_run(name: str) -> None:
     study = read_study(name)
     runs = plan_runs(study)
@@ -181,6 +184,11 @@ def test_the_atari_study_has_every_column_of_the_papers_tables() -> None:
     assert set(tables.values()) == {"mixed", "intrinsic"}
     printed = {(regime, name) for table, regime in tables.items() for name in paper_scores(table)}
     assert {(regime, name.removesuffix("-intrinsic")) for regime, name in planned} == printed
+
+
+def test_the_study_of_bonuses_has_every_one_of_them() -> None:
+    planned = {run.config.method for run in plan_runs(read_study("bonuses"), seeds=1)}
+    assert planned == {name for name in METHODS.names() if ":" not in name}
 
 
 def test_horizons_and_decays_are_swept() -> None:

@@ -1,1 +1,1 @@
-"""Curiosity: four methods on one protocol, and the reward made of their uncertainty."""
+"""Curiosity: one file per method on one protocol, and the reward made of their uncertainty."""

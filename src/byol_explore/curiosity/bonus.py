@@ -123,12 +123,19 @@ class Bonus:
     def view(
         self, networks: Trained, state: BonusState, memory: BonusMemory, sequence: Sequence
     ) -> tuple[View, Sequence]:
-        """Sequences through the representation, and as it sees them."""
+        """Sequences through the representation, and as it sees them.
+
+        Of a method that does not read it the recurrent state stays as it is: nothing is unrolled for nobody.
+        """
         sequence = sequence._replace(observation=state.observations(sequence.observation))
+        representation, episode = networks.representation, memory.episode
+        if not self.method.reads_representation:
+            states = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(sequence.is_first), *x.shape)), memory.core)
+            embedding = representation.embed(sequence.observation)
+            return View(embedding, states, representation.core.belief(states), episode), sequence
         action = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), memory.action, sequence.action)
         before = Before(action, jnp.zeros(sequence.is_first.shape))
-        view = networks.representation.unroll(sequence, before, memory.core)
-        return view._replace(episode=memory.episode), sequence
+        return representation.unroll(sequence, before, memory.core)._replace(episode=episode), sequence
 
     def follow(
         self, state: BonusState, memory: BonusMemory, carry: PyTree, sequence: Sequence

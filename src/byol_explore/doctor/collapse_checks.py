@@ -97,7 +97,7 @@ def check_horizon(evidence: Evidence) -> Finding:
     check, config = "horizon", evidence.config
     if "horizon" not in evidence.method.reads:
         curious = evidence.method.is_curious
-        return not_used(check, f"{config.method} predicts one step ahead" if curious else NO_CURIOSITY)
+        return not_used(check, f"{config.method} looks one step ahead at most" if curious else NO_CURIOSITY)
     if config.curiosity.horizon == 1:
         return not_used(check, "curiosity.horizon is 1: there is nothing to compare")
     growth, spread = evidence.recent("error_growth"), _spread(evidence)

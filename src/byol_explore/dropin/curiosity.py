@@ -12,9 +12,11 @@ and `step` go on where the latest call of any kind ended. So a loop may ask `ste
 from the same rollout.
 
 `learn` and `reward` open their prediction windows at their first transition, `step` opens one at the latest `learn`,
-`reward` or episode start. `learn` takes the uncertainties of its rollout into the running statistics and then pays by
-them; `reward` and `step` pay by statistics as they stand, and nothing before the first `learn`, when there are none.
-Networks begin with the first `learn`: encoders are centred on what it shows (`networks/centering.py`).
+`reward` or episode start. What a method remembers of an episode goes on through all of them, as recurrent state does.
+A method that contrasts environments (byol-hindsight) contrasts those of a step, and in rollouts those of a slot.
+`learn` takes the uncertainties of its rollout into the running statistics and then pays by them; `reward` and `step`
+pay by statistics as they stand, and nothing before the first `learn`, when there are none. Networks begin with the
+first `learn`: encoders are centred on what it shows (`networks/centering.py`).
 """
 
 import io
@@ -54,9 +56,10 @@ class Progress(NamedTuple):
 class Curiosity:
     """A curiosity for so many environments, which steps none of them.
 
-    `method` is byol-explore, rnd, icm, or anybody's own by import path. `settings` changes the usual ones:
-    {"curiosity": {"horizon": 8}, "epochs": 2}. `symbols` says which Boxes of bytes are grids of symbols, and how many
-    of these there are in each channel: {"image": (11, 6, 4)}, or {"": (11, 6, 4)} where the observation is no Dict.
+    `method` is byol-explore, byol-hindsight, rnd, icm, e3b, noveld, disagreement, counts, or anybody's own by import
+    path. `settings` changes the usual ones: {"curiosity": {"horizon": 8}, "epochs": 2}. `symbols` says which Boxes of
+    bytes are grids of symbols, and how many of these there are in each channel: {"image": (11, 6, 4)}, or
+    {"": (11, 6, 4)} where the observation is no Dict.
     """
 
     def __init__(

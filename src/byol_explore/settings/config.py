@@ -42,7 +42,9 @@ class Config:
     uniformly at the beginning of each episode, as in the paper (drawn). An environment with several tasks of its own,
     such as hard-eight:all, always draws them."""
     method: str = "byol-explore"
-    """Curiosity: byol-explore, rnd, icm, none (pure RL), or your own by import path (package.module:Name)."""
+    """Curiosity: byol-explore, byol-hindsight (for worlds that are partly noise), rnd, icm, e3b (elliptical episodic),
+    noveld, disagreement (of an ensemble), counts (hashed), none (pure RL), or your own by import path
+    (package.module:Name)."""
     algorithm: str = "v-mpo"
     """What learns the policy from rewards: v-mpo, ppo, or your own by import path (package.module:Name)."""
     regime: Annotated[str, OneOf(REGIMES)] = "mixed"

@@ -77,7 +77,7 @@ class CuriosityConfig:
     normalize_per_task: bool = True
     """Whether every task has statistics of its own there, so that one with small errors is paid too; else all share."""
     embedding_size: Positive[int | None] = None
-    """Width of an encoder of the curiosity's own (rnd, or without sharing); None is the policy's width."""
+    """Width of an encoder of the curiosity's own (rnd and its like, or without sharing); None is the policy's width."""
 
 
 @dataclass(frozen=True)
