@@ -1,6 +1,7 @@
-"""Learner steps of a preset for environments outside jit: FLOPs from which to predict, and time and memory of a few.
+"""Learner steps of a preset: FLOPs from which to predict, and time and memory of a few.
 
 python benchmarks/learner_step.py --preset atari --steps 3 --json learner_step.json
+python benchmarks/learner_step.py --preset hard-eight --steps 2
 python benchmarks/learner_step.py --preset atari-big --steps 0     # only counts, in seconds
 """
 
@@ -27,6 +28,7 @@ from byol_explore.envs.tasks import count_tasks
 from byol_explore.learner import Learner
 from byol_explore.learner_state import Batch
 from byol_explore.networks import cpu
+from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.choosing import make_runtime, resolve_devices
 from byol_explore.runtime.compilation import enable_compilation_cache
 from byol_explore.runtime.host_actor import HostActor
@@ -52,7 +54,7 @@ def with_axis(size: int, tree: PyTree) -> PyTree:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct((size, *x.shape), x.dtype), tree)
 
 
-def count(config: Config, envs: list[HostEnvironment]) -> dict[str, float]:
+def count(config: Config, envs: list[Any]) -> dict[str, float]:
     """From shapes alone: nothing is compiled and no environment is stepped."""
     spec, size, length = envs[0].spec, config.runtime.batch_size, config.runtime.sequence_length
     learner, key = Learner(config, spec, count_tasks(envs)), jax.random.key(0)
@@ -68,35 +70,60 @@ def count(config: Config, envs: list[HostEnvironment]) -> dict[str, float]:
         batch: Any = Trajectory(observation, is_first, *transitions, task=task, memory=memory)  # pyright: ignore
         step_flops = count_flops(learner.update, state, Batch(batch))
         act_flops = count_flops(act, state.acting, memory, timestep, key)
-    frames, games = config.steps_per_rollout, fill(AtariSettings, read_words(config.env_settings))
+    frames = config.steps_per_rollout
     return {
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(state.online)),
         "agent_steps_per_learner_step": frames,
-        "game_frames_per_learner_step": frames * games.action_repeat,
+        **_game_frames(config, frames),
         "learner_tflops_per_learner_step": step_flops / 1e12,
         "learner_mflops_per_agent_step": step_flops / frames / 1e6,
         "acting_mflops_per_agent_step": act_flops / size / 1e6,
+        "exaflops_of_the_whole_run": config.steps * (step_flops / frames + act_flops / size) / 1e18,
     }
 
 
-def run(config: Config, envs: list[HostEnvironment], steps: int) -> dict[str, float]:
-    """Seconds of a learner step, and the largest memory."""
+def _game_frames(config: Config, steps: int) -> dict[str, float]:
+    """Of Atari games."""
+    if not all(name.startswith("atari:") for name in config.env_ids):
+        return {}
+    return {"game_frames_per_learner_step": steps * fill(AtariSettings, read_words(config.env_settings)).action_repeat}
+
+
+def batch_outside(runtime: Sebulba, config: Config, envs: list[HostEnvironment], actor: Actor) -> Trajectory:
+    acting = HostActor(envs, config.runtime.num_envs, config.runtime.sequence_length, jax.random.key(0), seed=0)
+    try:
+        return jax.device_put(acting.rollout(actor).trajectory, runtime.batch_sharding)
+    finally:
+        acting.close()
+
+
+def run(config: Config, envs: list[Any], steps: int) -> dict[str, float]:
+    """Seconds of acting for a learner step, of the step, and the largest memory."""
     runtime = make_runtime(config, envs)
-    assert isinstance(runtime, Sebulba)
-    learner = runtime.init(0).learner
-    actor = HostActor(envs, config.runtime.num_envs, config.runtime.sequence_length, jax.random.key(0), seed=0)
+    state: Any = runtime.init(0)
+    learner, update = (
+        state.learner,
+        jax.jit(runtime.learner.update, donate_argnums=0),
+    )
     print("acting for one batch", flush=True)
-    batch = jax.device_put(actor.rollout(learner.acting).trajectory, runtime.batch_sharding)
-    actor.close()
-    times = []
+    if isinstance(runtime, Sebulba):
+        began = time.perf_counter()
+        batch = batch_outside(runtime, config, envs, learner.acting)
+    else:
+        roll = jax.jit(runtime.rollout).lower(learner.acting, state.actor).compile()
+        began = time.perf_counter()
+        batch = jax.block_until_ready(roll(learner.acting, state.actor))[1]
+    acted, times = time.perf_counter() - began, []
     for step in range(steps + 1):
         began = time.perf_counter()
-        learner, output = jax.block_until_ready(runtime._update(learner, Batch(batch)))
+        learner, output = jax.block_until_ready(update(learner, Batch(batch)))
         times.append(time.perf_counter() - began)
         print(f"learner step {step}: {times[-1]:.1f} s, loss {float(output.metrics['loss']):.3f}", flush=True)
         assert np.all(output.finite)
     return {
+        "seconds_of_acting_per_learner_step": acted,
         "seconds_per_learner_step": float(np.median(times[1:])),
+        "agent_steps_per_second": config.steps_per_rollout / (acted + float(np.median(times[1:]))),
         "peak_rss_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     }
 

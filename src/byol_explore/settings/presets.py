@@ -79,6 +79,7 @@ _HARD_EIGHT_SMALL = Config(
     network=dataclasses.replace(
         _HARD_EIGHT.network, encoder="image", embedding_size=128, belief_size=128, policy_hidden=(128,),
         value_hidden=(128,), predictor_hidden=(128,), mix_size=None, action_size=32,
+        core_reads=("instruction",),  # f(o) has the hand in it: what cannot be predicted of it is worth a reward
     ),
     curiosity=CuriosityConfig(normalizer_decay=0.95),
     optimizer=OptimizerConfig(learning_rate=5e-4),
