@@ -22,7 +22,7 @@ from byol_explore.settings.config import file_name
 from byol_explore.types import Array, Trajectory
 
 STEPS = 160  # that are played; a film ends with the first episode in them
-WIDTH = 248  # pixels of a picture
+WIDTH, HEIGHT = 248, 120  # pixels of a picture, at least: one that is wide, of several views, is shown wider
 STRIP = 34  # height of what is drawn under it
 MILLISECONDS = 90
 
@@ -82,12 +82,13 @@ def one_episode(
 
 def _drawn(frame: np.ndarray, rewards: np.ndarray, now: int, caption: str) -> np.ndarray:
     """A picture, and under it the rewards of the steps up to now."""
-    height = round(WIDTH * frame.shape[0] / frame.shape[1])
-    canvas = Image.new("RGB", (WIDTH, height + STRIP + 12), _PAPER)
-    canvas.paste(Image.fromarray(frame).resize((WIDTH, height), Image.Resampling.BOX))
+    width = max(WIDTH, round(HEIGHT * frame.shape[1] / frame.shape[0]))
+    height = round(width * frame.shape[0] / frame.shape[1])
+    canvas = Image.new("RGB", (width, height + STRIP + 12), _PAPER)
+    canvas.paste(Image.fromarray(frame).resize((width, height), Image.Resampling.BOX))
     draw = ImageDraw.Draw(canvas)
     draw.text((3, height + 1), f"{caption}, step {now}; intrinsic reward:", fill=_INK)
-    bottom, highest, step = height + STRIP + 11, max(float(np.max(rewards, initial=0.0)), 1e-6), WIDTH / STEPS
+    bottom, highest, step = height + STRIP + 11, max(float(np.max(rewards, initial=0.0)), 1e-6), width / STEPS
     for index, reward in enumerate(rewards[:now]):
         left, top = index * step, bottom - (STRIP - 4) * max(float(reward), 0.0) / highest
         draw.rectangle((left, top, left + max(step - 0.5, 1.0), bottom), fill=_NOW if index == now - 1 else _BAR)

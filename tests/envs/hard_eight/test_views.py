@@ -109,7 +109,7 @@ def test_what_is_held_and_what_is_touched_look_different() -> None:
     assert near(on, "cyan").any(), "its colour can still be seen"
 
 
-def test_a_film_shows_two_views_side_by_side() -> None:
+def test_a_film_shows_three_views_side_by_side() -> None:
     level = finish(pen())
     picture = jax.eval_shape(views.picture, level, begin(level))
-    assert (picture.shape, picture.dtype) == ((216, 576, 3), np.uint8)
+    assert (picture.shape, picture.dtype) == ((216, 864, 3), np.uint8)

@@ -103,7 +103,7 @@ class HardEight:
         return state.reached
 
     def render(self, state: Episode) -> np.ndarray:
-        """What the agent sees, and beside it the level from above."""
+        """What the agent sees, and beside it the agent over its shoulder and the level from above."""
         return np.asarray(self._picture(state.level, state.world))
 
     @property

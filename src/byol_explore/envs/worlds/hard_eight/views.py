@@ -49,8 +49,9 @@ def over_the_shoulder(level: Level, world: World, size: tuple[int, int] = SIZE) 
 
 
 def picture(level: Level, world: World) -> Array:
-    """What the agent sees, and beside it the level from above."""
-    return jnp.concatenate([first_person(level, world), from_above(level, world)], axis=1)
+    """What the agent sees, and beside it the agent over its shoulder and the level from above."""
+    views = (first_person, over_the_shoulder, from_above)
+    return jnp.concatenate([view(level, world) for view in views], axis=1)
 
 
 def with_agent(scene: Scene, world: World) -> Scene:
