@@ -104,7 +104,7 @@ def train(arguments: argparse.Namespace) -> list[tuple[float, ...]]:
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="PPO with curiosity in rooms in a row")
     parser.add_argument("--rooms", type=int, default=4)
-    parser.add_argument("--total-steps", type=int, default=120_000)
+    parser.add_argument("--total-steps", type=int, default=60_000)
     parser.add_argument("--num-envs", type=int, default=16)
     parser.add_argument("--mixing", type=float, default=0.05, help="0: PPO alone")
     parser.add_argument("--method", default="byol-explore")
