@@ -94,8 +94,9 @@ def train(arguments: argparse.Namespace) -> list[tuple[float, ...]]:
     callbacks: list[BaseCallback] = [curve]
     if arguments.mixing:
         curiosity = byol_explore.Curiosity(
-            model.observation_space, model.action_space, model.n_envs, method=arguments.method, seed=arguments.seed
-        )
+            model.observation_space, model.action_space, model.n_envs, arguments.method, seed=arguments.seed,
+            settings={"epochs": 4},  # as often as PPO learns from a rollout
+        )  # fmt: skip
         callbacks.append(CuriosityCallback(curiosity, arguments.mixing))
     model.learn(arguments.total_steps, callback=callbacks)
     return curve.rows
@@ -104,9 +105,9 @@ def train(arguments: argparse.Namespace) -> list[tuple[float, ...]]:
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="PPO with curiosity in rooms in a row")
     parser.add_argument("--rooms", type=int, default=4)
-    parser.add_argument("--total-steps", type=int, default=60_000)
+    parser.add_argument("--total-steps", type=int, default=100_000)
     parser.add_argument("--num-envs", type=int, default=16)
-    parser.add_argument("--mixing", type=float, default=0.05, help="0: PPO alone")
+    parser.add_argument("--mixing", type=float, default=0.01, help="0: PPO alone")
     parser.add_argument("--method", default="byol-explore")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--curve", type=Path, default=Path("curve.csv"))

@@ -50,7 +50,7 @@ def test_rooms_by_hand() -> None:
 
 
 def test_the_example_runs_with_curiosity_and_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for mixing in ("0.05", "0"):
+    for mixing in ("0.01", "0"):
         curve = tmp_path / f"{mixing}.csv"
         sb3_ppo.main(["--total-steps", "512", "--num-envs", "4", "--mixing", mixing, "--curve", str(curve)])
         assert np.loadtxt(curve, delimiter=",", skiprows=1, ndmin=2)[-1, 0] == 512
