@@ -31,7 +31,7 @@ test-slow: .venv/installed-test
 # The core by itself, really installed without any extra.
 test-lean:
 	$(PYTHON) -m venv --clear .venv-lean
-	.venv-lean/bin/pip install --quiet --disable-pip-version-check . -c constraints.txt
+	.venv-lean/bin/pip install --quiet --disable-pip-version-check --no-compile . -c constraints.txt
 	.venv-lean/bin/python tests/lean.py
 
 lint: .venv/installed-test
@@ -45,7 +45,7 @@ benchmark: .venv/installed
 	$(BIN)/python benchmarks/throughput.py $(ARGS)
 
 benchmark-encoder: .venv/installed
-	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0
 	$(BIN)/python benchmarks/encoder.py $(ARGS)
 
 # The picture of the laptop study's page in the README, to be taken again when the page is made again.
@@ -56,16 +56,16 @@ screenshot: .venv/installed browser
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[train,atari]" -c constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e ".[train,atari]" -c constraints.txt
 	touch $@
 
 .venv/installed-test: .venv/installed
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[test]" -c constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e ".[test]" -c constraints.txt
 	touch $@
 
 .venv/installed-integrations: .venv/installed-test
-	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[test,sb3,torchrl]" -c constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e ".[test,sb3,torchrl]" -c constraints.txt
 	touch $@
 
 clean:

@@ -38,6 +38,7 @@ def tiny(collapse: Any, **changes: Any) -> Any:
     return collapse.Arguments(**{**settings, **changes})
 
 
+@pytest.mark.slow
 def test_it_trains_each_variant_and_writes_its_figures(
     collapse: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from byol_explore.registries import METHODS
 from byol_explore.report.logs import read_metrics
 from byol_explore.run.checkpoint import Checkpoints
 from runs import (
@@ -71,6 +72,7 @@ def wait_until_beyond(process: subprocess.Popen[str], directory: Path, step: int
     raise AssertionError(f"no progress: {process.communicate()}")
 
 
+@pytest.mark.slow  # as `make drills` does, many times
 def test_a_signal_and_a_kill_lose_nothing_that_was_saved(start: Start, python: Start, tmp_path: Path) -> None:
     """SIGTERM, then kill -9; in the end the run is the one that was never interrupted."""
     directory, interval = tmp_path / "run", 10 * DISPATCH
@@ -116,7 +118,7 @@ def test_a_mistake_in_a_process_of_its_own_shows_no_traceback(start: Start) -> N
     out, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert out == ""
-    assert err == "error: unknown method 'vae'; choose from: byol-explore, rnd, icm, none, package.module:Name\n"
+    assert err == f"error: unknown method 'vae'; choose from: {', '.join(METHODS.names())}, package.module:Name\n"
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(start: Start) -> None:

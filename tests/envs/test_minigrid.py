@@ -51,6 +51,7 @@ def test_every_world_resets(name: str, envs: dict[str, MiniGrid], starts: dict[s
     assert envs[name].spec.max_steps > 0
 
 
+@pytest.mark.slow
 def test_every_world_steps(envs: dict[str, MiniGrid], starts: dict[str, tuple[PyTree, TimeStep]]) -> None:
     """Worlds of one grid and one view share the program of a step, which is slow to trace: once for each kind."""
     kinds = defaultdict(list)

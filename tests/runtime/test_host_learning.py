@@ -12,6 +12,7 @@ from host_worlds import Outside
 from test_learning import GAMMA, rows, run
 
 
+@pytest.mark.slow
 def test_memory_is_learned_by_actor_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cue at the start decides the reward, 1 or -1, of the sixth step; without memory half of them is the most.
 
