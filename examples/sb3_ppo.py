@@ -30,10 +30,10 @@ class Rooms(gymnasium.Env[np.ndarray, int]):
     """Rooms of 5 x 5 in a row, with a narrow door between each two. An observation is the row and the column, one-hot.
 
     An episode begins at the near end, and is cut short after 20 steps per room. Random actions reach the far end of
-    four rooms in 14 of a million episodes.
+    six rooms in 17 of a billion episodes.
     """
 
-    def __init__(self, rooms: int = 4, size: int = 5) -> None:
+    def __init__(self, rooms: int = 6, size: int = 5) -> None:
         self.size, self.width, self.limit = size, rooms * (size + 1) - 1, 20 * rooms
         self.doors = [(3 * room + 1) % size for room in range(rooms - 1)]  # rows
         self.observation_space, self.action_space = spaces.Box(0.0, 1.0, (size + self.width,)), spaces.Discrete(4)
@@ -104,8 +104,8 @@ def train(arguments: argparse.Namespace) -> list[tuple[float, ...]]:
 
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="PPO with curiosity in rooms in a row")
-    parser.add_argument("--rooms", type=int, default=4)
-    parser.add_argument("--total-steps", type=int, default=100_000)
+    parser.add_argument("--rooms", type=int, default=6)
+    parser.add_argument("--total-steps", type=int, default=200_000)
     parser.add_argument("--num-envs", type=int, default=16)
     parser.add_argument("--mixing", type=float, default=0.01, help="0: PPO alone")
     parser.add_argument("--method", default="byol-explore")
