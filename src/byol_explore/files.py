@@ -9,11 +9,11 @@ def temporary(path: Path) -> Path:
     return path.with_name(path.name + ".tmp")
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """The whole file or the old one, never half of it: not even if the power fails, so it is on the disk by then."""
     try:
-        with temporary(path).open("w") as file:
-            file.write(text)
+        with temporary(path).open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary(path).replace(path)

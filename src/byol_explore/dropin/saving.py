@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import io
 import json
-import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from byol_explore.dropin.records import Record
 from byol_explore.dropin.settings import Settings
 from byol_explore.dropin.space_data import from_data, to_data
 from byol_explore.errors import UserError, one_line
-from byol_explore.files import temporary
+from byol_explore.files import write_atomically
 from byol_explore.settings.config import from_dict, to_dict
 from byol_explore.settings.trust import is_outside, require_consent
 from byol_explore.types import PyTree
@@ -61,15 +60,9 @@ def pack(curiosity: "Curiosity") -> bytes:
 
 
 def write(path: Path, content: bytes) -> None:
-    """The whole file or the old one, never half of it."""
     try:
-        with temporary(path).open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary(path).replace(path)
+        write_atomically(path, content)
     except OSError as error:
-        temporary(path).unlink(missing_ok=True)
         raise UserError(f"{path} cannot be written: {one_line(error.strerror or error)}") from error
 
 
