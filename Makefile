@@ -7,6 +7,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+# What is imported is compiled once and kept, also where the environment says otherwise: tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: train test test-integrations browser test-slow test-lean lint types benchmark benchmark-encoder screenshot drills clean
 
@@ -15,7 +17,7 @@ train: .venv/installed
 	  [ $$code != 2 ] || echo 'options are given in ARGS, for example: make train ARGS="--resume"' >&2; exit $$code; }
 
 test: .venv/installed-test lint types browser
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow" --ignore tests/integrations $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow" --ignore tests/integrations $(ARGS)
 
 # Curiosity in Stable-Baselines3 and TorchRL, and with real tensors; ARGS="-m slow" for what trains for minutes.
 test-integrations: .venv/installed-integrations
