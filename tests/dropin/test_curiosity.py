@@ -52,7 +52,7 @@ def learn_as_given(curiosity: Curiosity, trajectory: Trajectory) -> tuple[np.nda
     )
 
 
-@pytest.mark.parametrize("method", ["byol-explore", "icm"])
+@pytest.mark.parametrize("method", ["byol-explore", pytest.param("icm", marks=pytest.mark.slow)])
 def test_it_computes_what_the_trainer_computes(method: str) -> None:
     """One minibatch of the trainer's own trajectory: uncertainties, normalizer, rewards, and then all parameters."""
     learner = Learner(small_config(method, share=False, horizon=3), make_spec("vector", "hybrid"), 1)

@@ -61,7 +61,7 @@ def rolled(devices: int) -> tuple[Anakin, AnakinState, list[Any]]:
 # What happens
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_steps_say_the_task_of_their_episode_and_the_stages_that_it_has_reached(devices: int) -> None:
     """By what an episode earned: an arrival pays 1 near and 3 far, and is the last stage."""
     _, _, heard = rolled(devices)
@@ -134,7 +134,7 @@ def test_the_window_is_what_the_runtime_told_counted_by_hand() -> None:
 # Stopping and going on
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_half_and_half_is_the_whole_bit_for_bit(directory: Path, tmp_path: Path, devices: int) -> None:
     whole = directory
     if devices > 1:

@@ -74,7 +74,7 @@ def test_a_trajectory_says_the_task_of_every_observation() -> None:
     assert_tasks_change_with_episodes(task, is_first)
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_what_trackers_hear_is_the_task_of_each_step(devices: int) -> None:
     """By the length of its episodes, which is the task's own."""
     anakin = runtime(devices)

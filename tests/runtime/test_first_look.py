@@ -93,10 +93,10 @@ def where(request: pytest.FixtureRequest) -> tuple[Any, PyTree]:
     ("method", "ablation", "copies"),
     [
         ("byol-explore", "none", 3),  # online, target, acting
-        ("byol-explore", "fixed-targets", 3),
         ("byol-explore", "no-sharing", 5),  # two online, their two acting copies, a target
         ("rnd", "none", 4),  # the policy's twice, predictor and target
-        ("none", "none", 2),
+        pytest.param("byol-explore", "fixed-targets", 3, marks=pytest.mark.slow),
+        pytest.param("none", "none", 2, marks=pytest.mark.slow),
     ],
 )
 def test_every_copy_starts_spread(where: tuple[Any, PyTree], method: str, ablation: str, copies: int) -> None:
