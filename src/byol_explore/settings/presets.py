@@ -44,9 +44,11 @@ _ATARI_SMALL = Config(
     env="atari:montezuma_revenge",
     steps=4_000_000,
     network=NetworkConfig(encoder="image", embedding_size=128, belief_size=128),
-    curiosity=CuriosityConfig(normalizer_decay=0.95),
-    optimizer=OptimizerConfig(learning_rate=5e-4),
-    runtime=RuntimeConfig(num_envs=32, batch_size=8, sequence_length=33, rollouts_per_dispatch=2),
+    curiosity=CuriosityConfig(normalizer_decay=0.95, loss_weight=5.0),
+    agent=AgentConfig(gamma=0.997, entropy_weight=0.01),
+    vmpo=VMPOConfig(temperature_epsilon=0.5, kl_categorical_epsilon=0.002),  # the world model must learn faster
+    optimizer=OptimizerConfig(learning_rate=1e-3),
+    runtime=RuntimeConfig(num_envs=32, batch_size=4, sequence_length=33, rollouts_per_dispatch=2),
     log=LogConfig(log_every=50_000, checkpoint_every=250_000, window=100, evaluate_every=1_000_000),
 )
 
