@@ -22,6 +22,7 @@ from builders import (
 from byol_explore.curiosity.base import Curiosity, CuriosityOutput
 from byol_explore.envs.base import EnvSpec
 from byol_explore.networks.assembly import Representation, View
+from byol_explore.ops.moments import Moments
 from byol_explore.registries import METHODS
 from byol_explore.types import PyTree, Trajectory
 
@@ -61,7 +62,7 @@ def make_case(name: str, action: str = "hybrid") -> Case:
     recall = kind.recall(materials.embedding_size)
     actor = small_actor(spec, recall=recall)
     method, state = make(lambda key: _made(kind, materials, actor, key), seed=1)
-    state = state if name != "counts" else state._replace(counts=jnp.arange(state.counts.size, dtype=jnp.float32) % 7)
+    state = _experienced(name, state)
     earlier = random_observation(np.random.default_rng(5), spec, (EARLIER, BATCH))
     memory = recall.blank(BATCH)
     for t in range(EARLIER):
@@ -80,6 +81,20 @@ def make_case(name: str, action: str = "hybrid") -> Case:
 def _made(kind: type[Curiosity], materials: Any, actor: Any, key: jax.Array) -> tuple[Curiosity, PyTree]:
     method = kind.make(materials, key)
     return method, method.init(materials, actor.representation.encoder, key)
+
+
+def _experienced(name: str, state: Any) -> Any:
+    """With something in what noise says nothing of."""
+    match name:
+        case "counts":
+            return state._replace(counts=jnp.arange(state.counts.size, dtype=jnp.float32) % 7)
+        case "re3":  # most of what looks like a point is none
+            points = np.random.default_rng(2).normal(size=state.points.shape).astype(np.float32)
+            return state._replace(points=jnp.asarray(points), there=jnp.arange(len(points)) % 100 == 0)
+        case "ngu":
+            statistics = [Moments(jnp.asarray(x), jnp.asarray(y), jnp.asarray(3)) for x, y in ((0.05, 0.1), (0.1, 0.4))]
+            return state._replace(distances=statistics[0], errors=statistics[1])
+    return state
 
 
 def seen_before(case: Case, t: int, env: int) -> list[Any]:

@@ -36,6 +36,7 @@ from byol_explore.learner import Learner
 from byol_explore.learner_state import Batch, LearnerState
 from byol_explore.networks.assembly import Actor
 from byol_explore.ops import popart
+from byol_explore.registries import METHODS
 from byol_explore.settings.config import Config
 from byol_explore.settings.parts import AgentConfig, OptimizerConfig
 from byol_explore.types import Array, Policy, TimeStep, Trajectory
@@ -292,7 +293,10 @@ def loop_bodies(program: str) -> list[str]:
     return bodies
 
 
-@pytest.mark.parametrize("method", ["byol-explore", "rnd", "icm"])
+CURIOUS = [name for name in METHODS.names() if METHODS.get(name).is_curious]
+
+
+@pytest.mark.parametrize("method", CURIOUS)
 def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None:
     """Loss, statistics, top half and gradients are of the whole batch, not of each device's part."""
     config = with_settings(small_config(method))
@@ -310,10 +314,13 @@ def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None
     mesh = Mesh(np.asarray(jax.devices()[:2]), ("devices",))
     shares = [NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((None, "devices"), ("devices",), ())]
     spread = jax.device_put(batch, Trajectory(*shares[:1] * 7, memory=shares[1]))  # pyright: ignore[reportArgumentType]
+    state, _ = update_of(learner)(state, batch)  # some methods are uncertain of nothing before they have seen something
     expected, expected_output = update_of(learner)(state, batch)
+    assert abs(expected_output.metrics["uncertainty"]) > 1e-3
     program = update_of(learner).lower(jax.device_put(state, shares[2]), spread).compile()
     gathered = re.findall(r"= \w+\[([\d,]*)\]\S* all-gather", program.as_text())
-    assert gathered == [str(batch.reward.size)]  # advantages alone, of which the better half is searched
+    if method != "re3":  # which keeps what it has seen, wherever that was
+        assert gathered == [str(batch.reward.size)]  # advantages alone, of which the better half is searched
     assert not [body for body in loop_bodies(program.as_text()) if " all-reduce(" in body]
     actual, output = program(jax.device_put(state, shares[2]), spread)
     assert_trees_close(output.metrics, expected_output.metrics, rtol=1e-4, atol=1e-5)
@@ -321,6 +328,7 @@ def test_a_batch_over_two_devices_is_learned_from_as_on_one(method: str) -> None
     assert_trees_close(actual.dual_optimizer, expected.dual_optimizer, rtol=1e-4, atol=1e-6)
     assert_trees_close(output.intrinsic_reward, expected_output.intrinsic_reward, rtol=1e-3, atol=1e-4)
     assert_trees_close(actual.statistics, expected.statistics, rtol=1e-4)
+    assert_trees_close(actual.curiosity, expected.curiosity, rtol=1e-4, atol=1e-6)
     assert_trees_close(actual.optimizer[1].mu, expected.optimizer[1].mu, rtol=1e-3, atol=1e-6)
 
 

@@ -23,6 +23,8 @@ METHODS: "Registry[type[Curiosity]]" = Registry(
         "noveld": "byol_explore.curiosity.noveld:NovelD",
         "disagreement": "byol_explore.curiosity.disagreement:Disagreement",
         "counts": "byol_explore.curiosity.counts:Counts",
+        "re3": "byol_explore.curiosity.re3:RE3",
+        "ngu": "byol_explore.curiosity.ngu:NGU",
     },
     base="byol_explore.curiosity.base:Curiosity",
 )

@@ -8,7 +8,7 @@ from byol_explore.networks.assembly import Networks, make_actor
 from byol_explore.networks.centering import with_centered_encoders
 from byol_explore.networks.choosing import make_encoder
 from byol_explore.networks.layers import MLP
-from byol_explore.registries import METHODS
+from byol_explore.registries import ALGORITHMS, METHODS
 from byol_explore.settings.config import Config
 from byol_explore.settings.methods import embedding_size, has_own_representation
 from byol_explore.types import Array, PyTree
@@ -40,6 +40,7 @@ def start_networks(
     materials = Materials(
         spec.observation, spec.action, network, config.curiosity, size,
         lambda key: start(make_encoder(network, spec, key, size)),
+        ALGORITHMS.get(config.algorithm)(config, spec.action).epochs(),
     )  # fmt: skip
     curiosity = method.make(materials, curiosity_key)
     value = MLP(network.belief_size, network.value_hidden, tasks, value_key)

@@ -1,12 +1,18 @@
 """Hashed counts against a dictionary."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from builders import BATCH, TIME, numpy_mlp
+from builders import BATCH, TIME, jit, make_spec, make_trajectory, numpy_mlp, small_config
 from byol_explore.curiosity.counts import BITS
+from byol_explore.learner import Learner
+from byol_explore.runtime.learning import learn
+from byol_explore.settings.parts import PPOConfig
+from dropins import rollout, small
 from methods import Case, make_case
 
 
@@ -50,3 +56,22 @@ def test_all_that_was_seen_is_counted_and_what_fills_up_is_not(case: Case) -> No
     for code, fills in zip(slow_codes(case).ravel(), filling.ravel(), strict=True):
         expected[code] += not fills
     np.testing.assert_array_equal(after.counts, expected)
+
+
+def test_an_algorithm_that_learns_from_a_rollout_twice_counts_it_once() -> None:
+    config = dataclasses.replace(small_config("counts"), algorithm="ppo", ppo=PPOConfig(epochs=2))
+    learner = Learner(config, make_spec("vector"), 1)
+    state = jit(learner.init)(jax.random.key(0))
+    assert learner.updates == 2
+    trajectory = make_trajectory(learner.spec, state.acting)
+    after, _ = jit(lambda state, trajectory: learn(learner, state, trajectory))(state, trajectory)
+    assert np.sum(after.curiosity.counts) == TIME * BATCH
+
+
+def test_so_does_a_curiosity_for_anybodys_agent() -> None:
+    once, twice, given = small("counts"), small("counts", epochs=2), rollout(12, seed=3)
+    for curiosity in (once, twice):
+        curiosity.learn(*given)
+    assert once.progress.record.updates * 2 == twice.progress.record.updates
+    counted = [np.sum(curiosity.progress.state.method.counts) for curiosity in (once, twice)]  # pyright: ignore[reportOptionalMemberAccess]
+    assert counted[0] == counted[1] >= given.obs[..., 0].size

@@ -24,7 +24,7 @@ from byol_explore.registries import METHODS
 from byol_explore.types import Trajectory
 from methods import Case, look, make_case
 
-NEW = ["e3b", "noveld", "disagreement", "counts", "byol-hindsight"]
+NEW = ["e3b", "noveld", "disagreement", "counts", "re3", "ngu", "byol-hindsight"]
 
 
 @pytest.fixture(scope="module", params=NEW)

@@ -82,9 +82,7 @@ def test_the_trainers_trajectory_has_all_kinds_of_boundaries() -> None:
 # Windows
 
 
-@pytest.mark.parametrize(
-    "method", ["byol-explore", "rnd", "icm", "e3b", "noveld", "disagreement", "counts", "byol-hindsight"]
-)
+@pytest.mark.parametrize("method", [name for name in METHODS.names() if METHODS.get(name).is_curious])
 def test_step_pays_what_reward_pays(method: str) -> None:
     """Over 20 steps with ends anywhere, longer than two of the sequences that a rollout is cut into."""
     ends = 0.0 if METHODS.get(method).contrasts else 0.15  # dummies would shift environments against each other
@@ -111,7 +109,7 @@ def test_two_rewards_are_one_but_for_the_windows_that_are_opened_anew() -> None:
     assert not same[6:8].all()
 
 
-@pytest.mark.parametrize("method", ["e3b", "noveld"])
+@pytest.mark.parametrize("method", ["e3b", "noveld", "ngu"])
 def test_an_episode_is_remembered_from_one_call_to_the_next(method: str) -> None:
     """Of any kind, also by `learn`, which goes on where the latest `learn` ended."""
     whole, parts, given = experienced(method), experienced(method), rollout(12, seed=4, ends=0.05)

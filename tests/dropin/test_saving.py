@@ -24,7 +24,7 @@ def go_on(curiosity: Curiosity) -> list[np.ndarray]:
     return [*steps, curiosity.reward(*given), curiosity.learn(*given)[0]]
 
 
-@pytest.mark.parametrize("method", ["byol-explore", "rnd", "e3b"])
+@pytest.mark.parametrize("method", ["byol-explore", "rnd", "e3b", "re3", "ngu"])
 def test_one_that_was_saved_goes_on_as_if_nothing_had_happened(tmp_path: Path, method: str) -> None:
     """In the middle of an episode, with windows open."""
     curiosity = experienced(method)

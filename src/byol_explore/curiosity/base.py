@@ -37,6 +37,7 @@ class Materials(NamedTuple):
     settings: CuriosityConfig
     embedding_size: int  # of the representation that it reads
     make_encoder: Callable[[Array], Encoder]  # a fresh one of that kind from a key, centred as all are
+    epochs: int = 1  # how often every sequence is learned from
 
 
 class Curiosity(eqx.Module):

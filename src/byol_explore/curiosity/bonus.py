@@ -71,8 +71,9 @@ class Bonus:
         network: NetworkConfig | None = None,
         curiosity: CuriosityConfig | None = None,
         optimizer: OptimizerConfig | None = None,
+        epochs: int = 1,
     ) -> None:
-        self.spec, self.method = spec, METHODS.get(method)
+        self.spec, self.method, self.epochs = spec, METHODS.get(method), epochs
         self.network, self.curiosity = network or NetworkConfig(), curiosity or CuriosityConfig()
         optimizer = optimizer or OptimizerConfig()
         self.optimizer, self.learning_rate = make_optimizer(optimizer), optimizer.learning_rate
@@ -80,7 +81,7 @@ class Bonus:
         self.size = self.network.embedding_size if own is None else own
         self.recall = self.method.recall(self.size)
         self.prioritizes = self.method.prioritizes if set_to is None else set_to
-        self._parts = (repr(spec.observation), spec.action, self.method, self.network, self.curiosity, optimizer)
+        self._parts = repr(spec.observation), spec.action, self.method, self.network, self.curiosity, optimizer, epochs
 
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, Bonus) and self._parts == other._parts
@@ -104,6 +105,7 @@ class Bonus:
         materials = Materials(
             self.spec.observation, self.spec.action, self.network, self.curiosity, self.size,
             lambda key: start(make_encoder(self.network, self.spec, key, self.size)),
+            self.epochs,
         )  # fmt: skip
         method = self.method.make(materials, method_key)
         networks = Trained(representation, method)

@@ -5,13 +5,14 @@
 
 n is how often it has been seen in all that was learned from, m how often in the same sequence and episode before, which
 is not learned from yet. Embeddings are those of a random encoder that stays as it is drawn: it is centred on what was
-seen first, so that the planes, which go through zero, cut in the middle. There is nothing to train. An algorithm that
-learns from a rollout twice counts it twice.
+seen first, so that the planes, which go through zero, cut in the middle. There is nothing to train. Where everything is
+learned from several times, each time counts for as much less.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -58,9 +59,11 @@ class Counts(Curiosity):
 
     reads_representation = False
 
+    epochs: int = eqx.field(static=True)
+
     @classmethod
     def make(cls, materials: Materials, key: Array) -> Self:
-        return cls()
+        return cls(materials.epochs)
 
     def init(self, materials: Materials, encoder: Encoder, key: Array) -> Table:
         """Nothing was seen."""
@@ -81,5 +84,5 @@ class Counts(Curiosity):
         return carry, jax.lax.rsqrt(1.0 + state.counts[codes[1:]] + recent)
 
     def after(self, state: Table, encoder: Encoder, sequence: Sequence) -> Table:
-        seen = sequence.seen.astype(jnp.float32)
+        seen = sequence.seen / self.epochs
         return state._replace(counts=state.counts.at[state.codes(sequence.observation)].add(seen))

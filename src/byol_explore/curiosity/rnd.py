@@ -8,7 +8,7 @@ from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials
 from byol_explore.networks.assembly import View
 from byol_explore.ops import latent, moments
 from byol_explore.ops.batches import flat, timed
-from byol_explore.types import Array, Encoder, Sequence
+from byol_explore.types import Array, Encoder, PyTree, Sequence
 
 
 class RND(Curiosity):
@@ -23,14 +23,14 @@ class RND(Curiosity):
     def make(cls, materials: Materials, key: Array) -> Self:
         return cls(materials.make_encoder(jax.random.split(key)[0]))
 
-    def init(self, materials: Materials, encoder: Encoder, key: Array) -> Encoder:
+    def init(self, materials: Materials, encoder: Encoder, key: Array) -> PyTree:
         """The random encoder."""
         return materials.make_encoder(key)
 
     def target(self, state: Encoder) -> Encoder:
         return state
 
-    def __call__(self, state: Encoder, view: View, sequence: Sequence) -> CuriosityOutput:
+    def __call__(self, state: PyTree, view: View, sequence: Sequence) -> CuriosityOutput:
         error = self.errors(state, sequence)
         loss = moments.masked_mean(error, sequence.seen)
         return CuriosityOutput(

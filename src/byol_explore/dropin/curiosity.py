@@ -56,9 +56,9 @@ class Progress(NamedTuple):
 class Curiosity:
     """A curiosity for so many environments, which steps none of them.
 
-    `method` is byol-explore, byol-hindsight, rnd, icm, e3b, noveld, disagreement, counts, or anybody's own by import
-    path. `settings` changes the usual ones: {"curiosity": {"horizon": 8}, "epochs": 2}. `symbols` says which Boxes of
-    bytes are grids of symbols, and how many of these there are in each channel: {"image": (11, 6, 4)}, or
+    `method` is byol-explore, byol-hindsight, rnd, icm, e3b, noveld, disagreement, counts, re3, ngu, or anybody's own by
+    import path. `settings` changes the usual ones: {"curiosity": {"horizon": 8}, "epochs": 2}. `symbols` says which
+    Boxes of bytes are grids of symbols, and how many of these there are in each channel: {"image": (11, 6, 4)}, or
     {"": (11, 6, 4)} where the observation is no Dict.
     """
 
@@ -81,7 +81,7 @@ class Curiosity:
         self.settings, self.reader = make_settings(settings), Reader(observation_space, action_space, symbols)
         self.bonus = Bonus(
             self.reader.spec, method, network=self.settings.network, curiosity=self.settings.curiosity,
-            optimizer=self.settings.optimizer,
+            optimizer=self.settings.optimizer, epochs=self.settings.epochs,
         )  # fmt: skip
         blank = jax.tree.map(lambda kind: np.zeros((self.num_envs, *kind.shape), kind.dtype), self.spec.observation)
         place = beginning(blank)

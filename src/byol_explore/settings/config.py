@@ -43,8 +43,8 @@ class Config:
     such as hard-eight:all, always draws them."""
     method: str = "byol-explore"
     """Curiosity: byol-explore, byol-hindsight (for worlds that are partly noise), rnd, icm, e3b (elliptical episodic),
-    noveld, disagreement (of an ensemble), counts (hashed), none (pure RL), or your own by import path
-    (package.module:Name)."""
+    noveld, disagreement (of an ensemble), counts (hashed), re3 (nearest neighbours), ngu (the same in an episode, times
+    rnd), none (pure RL), or your own by import path (package.module:Name)."""
     algorithm: str = "v-mpo"
     """What learns the policy from rewards: v-mpo, ppo, or your own by import path (package.module:Name)."""
     regime: Annotated[str, OneOf(REGIMES)] = "mixed"
