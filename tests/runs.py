@@ -66,9 +66,9 @@ class Shared(Anakin):
 
     @functools.cache  # noqa: B019
     def first(self, seed: int) -> AnakinState:
-        return super().init(seed)
+        return super().fresh(seed)
 
-    def init(self, seed: int, *, restored: bool = False) -> AnakinState:
+    def fresh(self, seed: int, *, restored: bool = False) -> AnakinState:
         return jax.tree.map(jnp.copy, self.first(seed))
 
 
@@ -77,7 +77,7 @@ def _runtime(config: Config) -> Shared:
     return Shared(config, make_envs(config.env_ids), jax.devices()[: config.runtime.devices])
 
 
-def shared_runtime(config: Config, envs: list[Environment] | None = None) -> Shared:
+def shared_runtime(config: Config, envs: list[Environment] | None = None, processes: object = None) -> Shared:
     """One compiled program for all runs that differ only in length and logging."""
     return _runtime(dataclasses.replace(config, steps=1, stop_at_success=0.0, success_above=None, log=LogConfig()))
 

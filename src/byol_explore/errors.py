@@ -19,6 +19,12 @@ class EnvironmentFailure(UserError):
     exit_code = 4
 
 
+class ProcessLost(UserError):
+    """Another process of those that learn together has ended, and without it none can go on."""
+
+    exit_code = 5
+
+
 def one_line(text: object, length: int = 240) -> str:
     """Something printed without line breaks, and cut where it is long."""
     line = " ".join(str(text).split())

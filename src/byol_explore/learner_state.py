@@ -52,8 +52,11 @@ def check_dials(config: Config, values: Mapping[str, Any]) -> dict[str, float]:
 
 def turned(dials: Dials, values: Mapping[str, float]) -> Dials:
     """Some of them at other values, where they were before."""
-    new = {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}
-    return dials._replace(**{name: jax.device_put(new[name], getattr(dials, name).sharding) for name in new})
+
+    def turn(dial: Array, value: float) -> Array:
+        return jax.make_array_from_callback((), dial.sharding, lambda _: np.float32(value))  # on devices of others too
+
+    return dials._replace(**{name: turn(getattr(dials, name), value) for name, value in values.items()})
 
 
 class LearnerState(NamedTuple):

@@ -26,7 +26,8 @@ def test_the_help_of_train_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert "byol-explore train --env MiniGrid-DoorKey-8x8 --seed 3 --run-dir runs/doorkey\n" in out
     for option in ("--preset", "--env", "--method", "--regime", "--ablation", "--seed", "--steps", "--run-dir",
                    "--resume", "--quiet", "--curiosity.horizon", "--optimizer.learning-rate", "--runtime.batch-size",
-                   "--agent.gamma", "--network.encoder-hidden", "--log.tensorboard"):  # fmt: skip
+                   "--agent.gamma", "--network.encoder-hidden", "--log.tensorboard",
+                   "--distributed.coordinator"):  # fmt: skip
         assert option in out
     assert "K, how many steps ahead" in out
     assert ESCAPE not in out

@@ -15,6 +15,7 @@ from byol_explore.settings.methods import prioritizes
 from byol_explore.settings.parts import (
     AgentConfig,
     CuriosityConfig,
+    DistributedConfig,
     LogConfig,
     NetworkConfig,
     OptimizerConfig,
@@ -26,6 +27,11 @@ from byol_explore.settings.presets import ABLATIONS, PRESETS, checked, make_conf
 
 def changed(**changes: Any) -> Config:
     return dataclasses.replace(Config(), **changes)
+
+
+def together(env: str = "rooms-6", **settings: Any) -> Config:
+    settings = {"coordinator": "127.0.0.1:4711", "processes": 2, **settings}
+    return changed(env=env, distributed=DistributedConfig(**settings))
 
 
 def game(**settings: Any) -> Config:
@@ -131,6 +137,16 @@ def test_runs_are_named_after_what_they_are(changes: dict[str, Any], expected: s
         (changed(ablation="no-luck"), ["ablation 'no-luck'", "none, fixed-targets, horizon-1"]),
         (changed(method="none", regime="intrinsic"), ["method 'none'", "regime extrinsic"]),
         (changed(env="rooms-3,rooms-3"), ["'rooms-3,rooms-3'", "twice"]),
+        (together(process=2), ["distributed.process is 2", "0 to 1"]),
+        (together(processes=1, process=1), ["distributed.process is 1", "must be 0"]),
+        (together(coordinator=""), ["distributed.processes is 2", "distributed.coordinator", "host:port"]),
+        (together(coordinator="here"), ["distributed.coordinator is 'here'", "host:port"]),
+        (together(coordinator=":4711"), ["distributed.coordinator is ':4711'", "host:port"]),
+        (together(coordinator="here:70000"), ["distributed.coordinator is 'here:70000'", "host:port"]),
+        (together(coordinator="here:port"), ["distributed.coordinator is 'here:port'", "host:port"]),
+        (together(processes=3), ["3 processes", "batches of 16 sequences", "a multiple of 3"]),
+        (together(env="rooms-3,rooms-4", processes=16), ["16 processes", "of 2 tasks", "a multiple of 32"]),
+        (together(timeout=0), ["distributed.timeout is 0", "positive"]),
         (changed(curiosity=CuriosityConfig(horizon=40)), ["curiosity.horizon 40", "sequence_length 33", "1 to 32"]),
         (changed(curiosity=CuriosityConfig(mixing=-0.1)), ["curiosity.mixing is -0.1", "negative"]),
         (changed(curiosity=CuriosityConfig(loss_weight=float("inf"))), ["curiosity.loss_weight is inf", "finite"]),

@@ -12,11 +12,12 @@ import threading
 from byol_explore.cli.main import main
 
 
-def _end_with_the_study() -> None:
+def end_with_the_other_end() -> None:
+    """Stop this process as SIGTERM does when whoever has started it lives no more."""
     os.read(0, 1)  # nothing is ever written: returns when the pipe closes
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
-    threading.Thread(target=_end_with_the_study, daemon=True).start()
+    threading.Thread(target=end_with_the_other_end, daemon=True).start()
     sys.exit(main())

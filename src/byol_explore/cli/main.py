@@ -27,7 +27,10 @@ COMMANDS = {  # each is `run` in the module of that name beside this one
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 0, 2 for a user's mistake, 3 for divergence, 128 + n for a signal."""
+    """Run a command; the exit code is 0, 2 for a user's mistake, 3 for divergence, 128 + n for a signal.
+
+    4 is a failure of an environment, 5 of another process that took part.
+    """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if FLAG in arguments:
         arguments.remove(FLAG)

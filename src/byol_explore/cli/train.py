@@ -8,13 +8,15 @@ from typing import Annotated, Any, NamedTuple
 
 import tyro
 
+from byol_explore.cli import together
 from byol_explore.cli.parsing import OneLineParser, parse
 from byol_explore.errors import UserError
 from byol_explore.interrupts import leaving_at_once
 from byol_explore.rules import whole_number
 from byol_explore.run.directory import default_run_dir, load_config
 from byol_explore.settings.config import Config
-from byol_explore.settings.presets import make_config
+from byol_explore.settings.parts import DistributedConfig
+from byol_explore.settings.presets import checked, make_config
 
 DESCRIPTION = """Train an agent and leave everything in a run directory. For example:
 
@@ -25,6 +27,8 @@ DESCRIPTION = """Train an agent and leave everything in a run directory. For exa
   byol-explore train --preset atari-small --regime intrinsic      Montezuma's Revenge by curiosity alone
   byol-explore train --env gymnasium:Acrobot-v1
   byol-explore train --resume --steps 8000000      go on where the default run stopped
+  byol-explore train --distributed.coordinator 10.0.0.1:4711 --distributed.processes 2 --distributed.process 0
+                                                   on two hosts together: the same on the other, as process 1
 """
 
 
@@ -43,13 +47,17 @@ class TrainCommand:
     """Print nothing but errors."""
 
 
-def run(arguments: Sequence[str]) -> None:
+def run(arguments: Sequence[str]) -> int | None:
     command = parse_train(arguments)
+    settings = command.config.distributed
+    if settings.processes > 1 and not together.is_learner:
+        checked(command.config)
+        return together.watch_over(arguments, settings)
     with leaving_at_once():
         from byol_explore.run.training import train
 
     summary = train(command.config, command.run_dir, resume=command.resume, force=command.force, quiet=command.quiet)
-    if not command.quiet:
+    if not command.quiet and settings.process == 0:
         shown = _outcome(summary.data)
         print(f"done: {summary['steps']:,} steps in {summary['seconds']:.0f} s, {shown}; see {summary.run_dir}")
 
@@ -83,16 +91,21 @@ class _FirstLook(NamedTuple):
     regime: str | None
     run_dir: Path | None
     resume: bool
+    process: int
 
     def base_config(self) -> Config:
-        """A run's own configuration when it is resumed, else preset and ablation."""
-        if not self.resume:
+        """A run's own configuration when it is resumed, else preset and ablation.
+
+        Where several processes resume it together, the first reads it and tells the others.
+        """
+        if not self.resume or self.process > 0:
             return make_config(self.preset, self.ablation, self.method)
         given = {
             name: value for name in ("env", "algorithm", "seed", "regime") if (value := getattr(self, name)) is not None
         }
         guess = dataclasses.replace(make_config(self.preset, self.ablation, self.method), **given)
-        return load_config(self.run_dir or default_run_dir(guess))
+        config = load_config(self.run_dir or default_run_dir(guess))
+        return dataclasses.replace(config, distributed=DistributedConfig())  # is said anew each time
 
 
 def _first_look(arguments: Sequence[str]) -> _FirstLook:
@@ -106,6 +119,7 @@ def _first_look(arguments: Sequence[str]) -> _FirstLook:
     parser.add_argument("--seed", type=whole_number)
     parser.add_argument("--run-dir", "--run_dir", type=Path)
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--distributed.process", dest="process", type=whole_number, default=0)
     try:
         found, _ = parser.parse_known_args(list(arguments))
     except UserError:  # the full parser will explain

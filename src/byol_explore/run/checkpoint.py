@@ -202,7 +202,10 @@ def _refusal(error: Exception) -> str | None:
 
 
 def _checkpointer() -> ocp.Checkpointer:
-    return ocp.Checkpointer(ocp.CompositeCheckpointHandler())
+    """Of this process alone: where several learn together, the first reads and writes for all of them."""
+    alone = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
+    handler = ocp.CompositeCheckpointHandler(composite_options=ocp.CompositeOptions(multiprocessing_options=alone))
+    return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
 def _is_key(leaf: Any) -> bool:

@@ -12,7 +12,8 @@ from byol_explore.settings.config import Config, file_name, flatten, from_dict, 
 from byol_explore.settings.trust import outside_code, require_consent
 from byol_explore.versions import versions
 
-MAY_CHANGE = ("steps", "stop_at_success", "runtime.step_timeout")  # when a run continues, and all that is logged
+MAY_CHANGE = ("steps", "stop_at_success", "runtime.step_timeout")  # when a run continues, and all of these parts
+_PARTS_THAT_MAY_CHANGE = ("log.", "distributed.")
 
 
 def default_run_dir(config: Config) -> Path:
@@ -97,9 +98,10 @@ def check_resumable(old: Config, new: Config) -> None:
     if different:
         changes = ", ".join(f"{name} was {before[name]!r}, now {now.get(name)!r}" for name in different[:3])
         raise UserError(
-            f"cannot resume with another configuration: {changes}; only {', '.join(MAY_CHANGE)} and log.* may change"
+            f"cannot resume with another configuration: {changes}; only {', '.join(MAY_CHANGE)}, distributed.* and "
+            "log.* may change"
         )
 
 
 def _may_change(name: str) -> bool:
-    return name in MAY_CHANGE or name.startswith("log.")
+    return name in MAY_CHANGE or name.startswith(_PARTS_THAT_MAY_CHANGE)

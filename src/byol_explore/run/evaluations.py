@@ -47,7 +47,7 @@ class Evaluations(Tracker):
 
     def _play(self, actor: Actor, steps: int, should_stop: Callable[[], bool]) -> dict[str, float]:
         """Mean return by task."""
-        actor = jax.device_put(actor, jax.devices()[0])
+        actor = jax.device_put(actor, jax.local_devices()[0])
         scores = {}
         for index, task in enumerate(self.tasks):
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self._seed + 1), index), steps % 2**31)

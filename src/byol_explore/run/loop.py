@@ -27,7 +27,7 @@ from byol_explore.run.metrics import Writer, lines_until, make_writers
 from byol_explore.run.replacing import check_replaceable, remove_run
 from byol_explore.run.trackers import Progress, Tracker
 from byol_explore.run.watching import make_trackers, make_window
-from byol_explore.runtime.base import DispatchOutput, Runtime
+from byol_explore.runtime.base import DispatchOutput, Runtime, at_hand
 from byol_explore.settings.config import Config
 
 SOLVED = 0.95  # success over a full window of episodes
@@ -69,11 +69,12 @@ class TrainingLoop:
         self.dials: dict[str, float] = {}  # as they stood in the last dispatch
         self.solved_at: dict[str, float] | None = None
         self.started = self.compiled = time.monotonic()
-        self.state: Any = self.runtime.init(config.seed, restored=resume and bool(self.checkpoints.steps()))
+        self.state: Any = self.runtime.fresh(config.seed, restored=resume and bool(self.checkpoints.steps()))
         if config.init_from and not resume:
             self.state = self.state._replace(learner=take_networks(self.state.learner, Path(config.init_from)))
         if resume:
             self._restore()
+        self.state = self.runtime.place(self.state)
         self._read_dials()
         self.start_steps = self.steps
         if replace:  # now that nothing more keeps the new run from beginning
@@ -148,6 +149,7 @@ class TrainingLoop:
             self.compile_seconds = self.compiled - began
         for remark in output.remarks:
             self.display.say(remark)
+        self.interrupts.received = self.interrupts.received or output.signal
         self._check_finite(output)
         self.pending.append({name: np.mean(values, axis=0) for name, values in output.metrics.items()})
         self.progress.before, at = self.steps, self.steps
@@ -156,7 +158,7 @@ class TrainingLoop:
                 tracker.add(steps, at)
             at += steps.task.size
         self.steps = self.progress.steps = at
-        self.progress.metrics, self.progress.actor = output.metrics, self.state.learner.acting
+        self.progress.metrics, self.progress.actor = output.metrics, at_hand(self.state.learner.acting)
         began = time.monotonic()
         for tracker in self.trackers:
             tracker.after(self.progress)
@@ -246,7 +248,7 @@ class TrainingLoop:
             "lines": self.lines,
             "pending": [{name: value.tolist() for name, value in metrics.items()} for metrics in self.pending],
         }
-        self.checkpoints.save(self.steps, self.state, meta, self.window.score())
+        self.checkpoints.save(self.steps, self.runtime.gathered(self.state), meta, self.window.score())
         self.saved = self.steps
         for tracker in self.trackers:
             tracker.write(self.directory)

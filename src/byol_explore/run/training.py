@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from byol_explore.errors import EnvironmentFailure, UserError
+from byol_explore.interrupts import Interrupts
 from byol_explore.run.console import make_display
 from byol_explore.run.directory import check_run_dir, default_run_dir
 from byol_explore.run.failures import FAILURE, with_traceback
@@ -14,6 +16,8 @@ from byol_explore.run.replacing import check_replaceable
 from byol_explore.run.trackers import Tracker
 from byol_explore.runtime.choosing import make_runtime, resolve_devices, training_envs
 from byol_explore.runtime.compilation import enable_compilation_cache
+from byol_explore.runtime.leading import Follower, dismissing, introduce
+from byol_explore.runtime.processes import Processes, joined
 from byol_explore.settings.config import Config
 from byol_explore.settings.presets import checked
 
@@ -30,12 +34,39 @@ def train(
     Ctrl-C, SIGTERM, the end of a terminal and an environment that fails save a checkpoint first. Callbacks are
     trackers (`trackers.py`): they hear of every rollout and dispatch, may add to the log and to checkpoints, and may
     end the run.
+    Of several processes (`config.distributed`) each calls this with the same configuration, and the first alone has
+    the run directory and hears callbacks; all of them return its summary.
     """
-    config = resolve_devices(checked(config))
-    directory = Path(run_dir) if run_dir is not None else default_run_dir(config)
-    check_extras(config)
+    config = checked(config)
     if force and resume:
         raise UserError("resume continues the run that is there and force removes it: choose one of them")
+    with joined(config.distributed) as processes:
+        config = resolve_devices(introduce(processes, config, resume=resume))
+        directory = Path(run_dir) if run_dir is not None else default_run_dir(config)
+        if processes.index > 0:
+            return Summary(directory, _follow(config, processes))
+        with dismissing(processes) as outcome:
+            summary = _lead(config, directory, processes, resume=resume, force=force, quiet=quiet, callbacks=callbacks)
+            outcome["summary"] = summary.data
+        return summary
+
+
+def _follow(config: Config, processes: Processes) -> dict[str, Any]:
+    """Learn as process 0 says; the summary of the run."""
+    enable_compilation_cache()
+    runtime = make_runtime(config, training_envs(config), processes)
+    end = Follower(config, runtime, processes).go()
+    if end["exit_code"]:
+        raise Interrupts.Stopped(end["exit_code"] - 128)
+    return end["summary"]
+
+
+def _lead(
+    config: Config, directory: Path, processes: Processes, *, resume: bool, force: bool, quiet: bool,
+    callbacks: Sequence[Tracker],
+) -> Summary:  # fmt: skip
+    """Train in the directory, which is nobody else's."""
+    check_extras(config)
     with DirectoryLock(directory):  # before it is looked at, so that nobody else begins there in between
         replace = force and any(directory.iterdir())
         if replace:
@@ -44,16 +75,17 @@ def train(
             check_run_dir(directory, config, resume=resume)
         enable_compilation_cache()
         try:
-            return _train(config, directory, resume=resume, replace=replace, quiet=quiet, callbacks=callbacks)
+            return _train(config, directory, processes, resume, replace, quiet, callbacks)
         except EnvironmentFailure as failure:
             raise with_traceback(failure, directory) from failure
 
 
 def _train(
-    config: Config, directory: Path, *, resume: bool, replace: bool, quiet: bool, callbacks: Sequence[Tracker]
+    config: Config, directory: Path, processes: Processes, resume: bool, replace: bool, quiet: bool,
+    callbacks: Sequence[Tracker],
 ) -> Summary:  # fmt: skip
     envs = training_envs(config)
-    display, runtime = make_display(config.total_steps, quiet=quiet), make_runtime(config, envs)
+    display, runtime = make_display(config.total_steps, quiet=quiet), make_runtime(config, envs, processes)
     try:
         loop = TrainingLoop(
             config, envs, runtime, directory, display, resume=resume, replace=replace, callbacks=callbacks

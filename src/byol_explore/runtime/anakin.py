@@ -22,6 +22,7 @@ from byol_explore.runtime.base import (
     DispatchOutput,
     Episodes,
     Steps,
+    put,
     share,
     spread,
     strongly_typed,
@@ -82,17 +83,28 @@ class Anakin:
         whole, shared = (NamedSharding(self.mesh, share(axis)) for axis in (WHOLE, 0))
         self._placement = AnakinState(whole, shared)  # pyright: ignore[reportArgumentType]
         self._rounds = jax.jit(self._act_and_learn, donate_argnums=0, out_shardings=(self._placement, whole))
+        self._gather = jax.jit(lambda state: state, out_shardings=whole)
 
     def init(self, seed: int, *, restored: bool = False) -> AnakinState:
         """The state before the first step."""
+        return self.place(self.fresh(seed, restored=restored))
+
+    def fresh(self, seed: int, *, restored: bool = False) -> AnakinState:
+        """The same on one device, with the environments of all."""
         _, env_key, actor_key = jax.random.split(jax.random.key(seed), 3)
         learner = self.init_learner(seed, restored=restored)
         shares = [self._init_actor(learner.acting, *keys) for keys in zip(
             jax.random.split(env_key, self.devices), jax.random.split(actor_key, self.devices), strict=True
         )]  # fmt: skip
         actor = jax.tree.map(lambda *xs: jnp.concatenate(xs), *shares)
-        state = jax.tree.map(strongly_typed, AnakinState(learner, actor))
-        return AnakinState(*map(jax.device_put, state, self._placement))
+        return jax.tree.map(strongly_typed, AnakinState(learner, actor))
+
+    def place(self, state: AnakinState) -> AnakinState:
+        return AnakinState(*map(put, state, self._placement))  # pyright: ignore[reportArgumentType]
+
+    def gathered(self, state: AnakinState) -> AnakinState:
+        """As it is where this process has all devices, else with the environments of all on each."""
+        return AnakinState(state.learner, self._gather(state.actor)) if self.mesh.is_multi_process else state
 
     def init_learner(self, seed: int, *, restored: bool = False) -> LearnerState:
         look = self.config.network.center and not restored

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from byol_explore.learner import Learner
 from byol_explore.learner_state import LearnerState
@@ -44,6 +44,7 @@ class DispatchOutput(NamedTuple):
     finite: np.ndarray  # [updates, quantities]
     steps: list[Steps]  # of its rollouts
     remarks: tuple[str, ...] = ()  # about what environments outside jit answered, for somebody to hear
+    signal: int | None = None  # that told another process to stop, of those that learn together
 
 
 class Runtime(Protocol):
@@ -52,10 +53,22 @@ class Runtime(Protocol):
     learner: Learner
 
     def init(self, seed: int, *, restored: bool = False) -> Any:
-        """The state before the first step; `learner` is one of its fields.
+        """The state before the first step, on the devices that hold it; `learner` is one of its fields."""
+        ...
+
+    def fresh(self, seed: int, *, restored: bool = False) -> Any:
+        """The same before it is shared out over devices.
 
         With `restored` a checkpoint is about to take its place: only its structure counts.
         """
+        ...
+
+    def place(self, state: Any) -> Any:
+        """A state as `fresh` makes it, on the devices that hold it."""
+        ...
+
+    def gathered(self, state: Any) -> Any:
+        """A state that this process can read all of, for a checkpoint."""
         ...
 
     def init_learner(self, seed: int, *, restored: bool = False) -> LearnerState:
@@ -83,6 +96,25 @@ def spread(function: Callable[..., Any], mesh: Mesh, inputs: tuple[Any, ...], ou
 def share(axis: int) -> PartitionSpec:
     """An array whose axis is shared out over the devices."""
     return PartitionSpec(*([None] * axis), AXIS) if axis >= 0 else PartitionSpec()
+
+
+def put(tree: PyTree, sharding: NamedSharding) -> PyTree:
+    """Arrays that every process has as a whole, on the devices: each process gives its own devices their parts."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(tree, sharding)
+    return jax.tree.map(lambda x: _put_part(x, sharding), tree)
+
+
+def _put_part(x: Array, sharding: NamedSharding) -> Array:
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(_put_part(jax.random.key_data(x), sharding))
+    whole = np.asarray(x)
+    return jax.make_array_from_callback(whole.shape, sharding, lambda part: whole[part])
+
+
+def at_hand(tree: PyTree) -> PyTree:
+    """What is the same on all devices, for programs of this process alone."""
+    return jax.tree.map(lambda x: x if x.is_fully_addressable else x.addressable_data(0), tree)
 
 
 def strongly_typed(x: Array) -> Array:

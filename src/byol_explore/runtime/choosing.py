@@ -8,6 +8,8 @@ from byol_explore.envs.registry import make_envs
 from byol_explore.runtime.anakin import Anakin
 from byol_explore.runtime.base import Runtime
 from byol_explore.runtime.devices import choose_actor_devices, choose_devices
+from byol_explore.runtime.leading import Leading
+from byol_explore.runtime.processes import ALONE, Processes
 from byol_explore.runtime.sebulba import Sebulba
 from byol_explore.settings.config import Config
 
@@ -18,11 +20,14 @@ def resolve_devices(config: Config) -> Config:
     return dataclasses.replace(config, runtime=runtime)
 
 
-def make_runtime(config: Config, envs: Sequence[AnyEnvironment]) -> Runtime:
-    """The runtime for these environments."""
+def make_runtime(config: Config, envs: Sequence[AnyEnvironment], processes: Processes = ALONE) -> Runtime:
+    """The runtime for these environments; where several processes learn together, the first leads."""
+    learners = choose_devices(config)
     if isinstance(envs[0], HostEnvironment):
-        return Sebulba(config, envs, choose_devices(config), choose_actor_devices(config))  # pyright: ignore[reportArgumentType]
-    return Anakin(config, envs, choose_devices(config))  # pyright: ignore[reportArgumentType]
+        runtime = Sebulba(config, envs, learners, choose_actor_devices(config), processes=processes)  # pyright: ignore[reportArgumentType]
+    else:
+        runtime = Anakin(config, envs, learners)  # pyright: ignore[reportArgumentType]
+    return Leading(runtime, processes) if processes.count > 1 and processes.index == 0 else runtime
 
 
 def training_envs(config: Config) -> Sequence[AnyEnvironment]:

@@ -13,6 +13,7 @@ from byol_explore.settings.parts import (
     AUTO,
     AgentConfig,
     CuriosityConfig,
+    DistributedConfig,
     LogConfig,
     NetworkConfig,
     OptimizerConfig,
@@ -65,6 +66,7 @@ class Config:
     ppo: PPOConfig = field(default_factory=PPOConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    distributed: DistributedConfig = field(default_factory=DistributedConfig)
     stop_at_success: Fraction[float] = 0.0
     """End training as soon as this share of the last episodes of every task succeeds; 0 always trains all steps."""
     success_above: Finite[float | None] = None
@@ -140,7 +142,30 @@ class Config:
                 f"{tasks} tasks cannot share a batch of {runtime.batch_size} evenly: "
                 f"set runtime.batch_size to a multiple of {tasks}, or tasks to drawn"
             )
+        check_distributed(self)
         return self
+
+
+def check_distributed(config: Config) -> None:
+    """A UserError if processes could not find each other, or not share the environments evenly."""
+    setting, count = config.distributed, config.distributed.processes
+    if setting.process >= count:
+        accepted = f"it must be 0 to {count - 1}" if count > 1 else "it must be 0"
+        raise UserError(f"distributed.process is {setting.process}: with distributed.processes {count} {accepted}")
+    if count > 1 and not setting.coordinator:
+        raise UserError(f"distributed.processes is {count}: give distributed.coordinator too, as host:port")
+    host, _, port = setting.coordinator.rpartition(":")
+    if setting.coordinator and not (host and port.isdecimal() and 0 < int(port) < 2**16):
+        raise UserError(
+            f"distributed.coordinator is {setting.coordinator!r}: it must be host:port, such as 10.0.0.1:4711"
+        )
+    tasks = len(config.env_ids) if config.tasks == "fixed" else 1
+    if config.runtime.batch_size % (count * tasks):
+        of_tasks = f" of {tasks} tasks" if tasks > 1 else ""
+        raise UserError(
+            f"{count} processes cannot share batches of {config.runtime.batch_size} sequences{of_tasks} evenly: "
+            f"make runtime.batch_size a multiple of {count * tasks}"
+        )
 
 
 def to_dict(config: Any) -> dict[str, Any]:

@@ -207,3 +207,19 @@ class LogConfig:
     """The project there."""
     wandb_name: str = ""
     """What the run is called there; by default as its directory is."""
+
+
+@dataclass(frozen=True)
+class DistributedConfig:
+    """Processes that learn together, on one host or several: the same command in each, but for `process`."""
+
+    coordinator: str = ""
+    """host:port of process 0, where all others find it."""
+    processes: Positive[int] = 1
+    """How many there are. Each has its share of the environments and of every batch."""
+    process: NotNegative[int] = 0
+    """Which of them this one is: 0 decides, logs and saves, all others follow it."""
+    start_timeout: Positive[int] = 300
+    """Seconds in which all of them must have started."""
+    timeout: Positive[int] = 60
+    """Seconds without a sign of life after which a process counts as lost, and all others end."""

@@ -1,0 +1,69 @@
+"""Processes that learn together on this machine, for the tests; none of them outlives its test."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+TESTS = Path(__file__).parent
+PATIENCE = 600.0  # seconds for anything, on a loaded machine
+
+
+@contextlib.contextmanager
+def free_port() -> Iterator[int]:
+    """A port that nobody else gets as long as it is held here: bound, but not listened at."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+class Started(NamedTuple):
+    process: subprocess.Popen[bytes]
+    out: IO[bytes]
+    err: IO[bytes]
+
+    def end(self) -> tuple[int, str, str]:
+        """Exit code and what was printed where, when it has ended."""
+        code = self.process.wait(timeout=PATIENCE)
+        for file in (self.out, self.err):
+            file.seek(0)
+        return code, self.out.read().decode(), self.err.read().decode()
+
+
+@contextlib.contextmanager
+def processes(*commands: Sequence[object]) -> Iterator[list[Started]]:
+    """Python with these words, each with one device; all of their sessions are ended in the end.
+
+    Should the tests themselves be killed, the pipes to them close: what they run must end then.
+    """
+    environment = {
+        **os.environ, "PYTHONPATH": str(TESTS), "JAX_NUM_CPU_DEVICES": "1", "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": os.environ["BYOL_EXPLORE_CACHE"],
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        started: list[Started] = []
+        for words in commands:
+            out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+            process = subprocess.Popen(
+                [sys.executable, *map(str, words)], env=environment, cwd=TESTS, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=out, stderr=err,
+            )  # fmt: skip
+            stack.callback(_end, process)
+            started.append(Started(process, out, err))
+        yield started
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert process.stdin is not None
+    process.stdin.close()
