@@ -27,7 +27,7 @@ from builders import (
     numpy_linear,
     numpy_mlp,
 )
-from byol_explore.curiosity.byol_explore import Landings
+from byol_explore.curiosity.byol_explore import BYOLExplore, Landings
 from byol_explore.curiosity.byol_hindsight import BOUND, BYOLHindsight, Critic, invariance_loss
 from byol_explore.networks.assembly import View
 from byol_explore.networks.layers import MLP
@@ -196,6 +196,37 @@ def test_the_loss_trains_all_but_the_target_and_the_uncertainty_nothing(case: Ca
     trained |= leaves_with_names((method.critic.of_hindsight, method.critic.of_condition.layers[0]))
     assert {name for name, leaf in trained.items() if not np.any(leaf)} == set()
     assert largest(gradients(case, 0.0, 1.0)) == 0
+
+
+@jit
+def _gradients_of_explore(networks: Any, target: Any, trajectory: Any) -> Any:
+    return jax.grad(lambda networks: explore(*networks, target, trajectory)[1].loss)(networks)
+
+
+def test_the_world_model_learns_by_byol_explores_own_loss(case: Case) -> None:
+    """Nothing of the reconstruction reaches it: as long as no critic knows, z tells all, and b would be idle."""
+    ours = case.method
+    plain = BYOLExplore(
+        ours.core, ours.action, ours.project_action, ours.forecaster, ours.horizon, ours.target_decay
+    )  # fmt: skip
+    representation, method, _ = gradients(case, 1.0, 0.0)
+    theirs, other = at(_gradients_of_explore((case.representation, plain), case.state.target, case.trajectory))
+    assert_trees_close(representation, theirs, rtol=1e-3, atol=1e-6)
+    found = method.core, method.action, method.project_action, method.forecaster
+    assert_trees_close(found, (other.core, other.action, other.project_action, other.predictor), rtol=1e-3, atol=1e-6)
+    assert largest(theirs.encoder) > 1e-3
+
+
+def test_without_a_forecaster_the_reconstruction_trains_it(case: Case) -> None:
+    """The paper's way: what is said of a batch is the same."""
+    paper = case._replace(method=dataclasses.replace(case.method, forecaster=None))
+    (_, output), (_, expected) = paper.look(), case.look()
+    np.testing.assert_allclose(output.loss, expected.loss, rtol=1e-6)
+    np.testing.assert_allclose(output.uncertainty, expected.uncertainty, rtol=1e-5, atol=1e-6)
+    representation, method, _ = gradients(paper, 1.0, 0.0)
+    other, _, _ = gradients(case, 1.0, 0.0)
+    assert largest(method.core) > 0 < largest(representation.encoder)
+    assert largest(jax.tree.map(np.subtract, representation, other)) > 1e-3
 
 
 def flows(case: Case, weight: float) -> tuple[BYOLHindsight, Landings]:

@@ -9,14 +9,19 @@ reconstructor, in the predictor's place, needs to know only the rest:
     L_inv(j) = log exp g(c_j, z_j) - log mean_i exp g(c_j, z_i)
 
 z must not tell what c could have told: a critic g, bounded, finds out what it does tell. Its negatives z_i are those of
-the batch's other environments at the same (t, k). The critic maximises L_inv, with z stopped; generator, reconstructor
-and world model minimise L_rec + lambda L_inv, with the critic frozen and without a gradient of L_inv into c. Landings
-are summed, normalised and clipped as BYOL-Explore's:
+the batch's other environments at the same (t, k). The critic maximises L_inv, with z stopped; generator and
+reconstructor minimise L_rec + lambda L_inv, with the critic frozen and without a gradient of L_inv into c. Landings are
+summed, normalised and clipped as BYOL-Explore's:
 
     l_t = sum over p + q = t + 1 of (L_rec + lambda L_inv)(p, q)
 
 What is pure noise moves into z, and costs nothing; what can be learned cannot hide there. Noise is drawn anew for every
 learner step, the same for all starts of an environment, so that sequences are paid alike whole and step by step.
+
+The paper's world model minimises L_rec + lambda L_inv too. While the critic is still learning z tells all of w, the
+reconstructor looks at nothing else, and nothing is left that keeps embeddings apart: they collapse. So here the world
+model has BYOL-Explore's own loss, of a forecaster of w from b_{t,k} that has no other task, and L_rec does not reach
+it. Without `curiosity.forecasts` it is as in the paper.
 """
 
 from typing import NamedTuple, Self
@@ -54,11 +59,12 @@ class Critic(eqx.Module):
 
 
 class BYOLHindsight(BYOLExplore):
-    """BYOL-Explore whose predictor is the reconstructor, with a generator and a critic beside it."""
+    """BYOL-Explore whose predictor is the reconstructor, with a generator, a critic and a forecaster beside it."""
 
-    reads = (*BYOLExplore.reads, "invariance", "hindsight_size")
+    reads = (*BYOLExplore.reads, "invariance", "hindsight_size", "forecasts")
     contrasts = True
 
+    forecaster: MLP | None  # what trains the world model; None if the reconstruction does
     generator: MLP
     critic: Critic
     invariance: float = eqx.field(static=True)
@@ -67,7 +73,7 @@ class BYOLHindsight(BYOLExplore):
     @classmethod
     def make(cls, materials: Materials, key: Array) -> Self:
         """All networks have the predictor's hidden layers."""
-        explore_key, *keys = jax.random.split(key, 5)
+        explore_key, *keys = jax.random.split(key, 5)  # BYOL-Explore's predictor is the forecaster
         base = BYOLExplore.make(materials, explore_key)
         target, own = materials.embedding_size, materials.settings.hindsight_size
         size, hidden = target if own is None else own, materials.network.predictor_hidden
@@ -76,6 +82,7 @@ class BYOLHindsight(BYOLExplore):
             core=base.core, action=base.action, project_action=base.project_action,
             predictor=MLP(belief + size, hidden, target, keys[0]),
             horizon=base.horizon, target_decay=base.target_decay,
+            forecaster=base.predictor if materials.settings.forecasts else None,
             generator=MLP(condition + target + size, hidden, size, keys[1]),
             critic=Critic(MLP(condition, hidden, size, keys[2]), MLP(size, hidden, size, keys[3])),
             invariance=materials.settings.invariance, size=size,
@@ -91,18 +98,27 @@ class BYOLHindsight(BYOLExplore):
         return state.target
 
     def compare(self, state: Hindsight, landings: Landings) -> tuple[Array, dict[str, Array]]:
-        """L_rec + lambda L_inv of each prediction; the critic's own part is 0, and has its gradient alone."""
-        condition = jnp.concatenate([landings.before, landings.action], axis=-1)
+        """L_rec + lambda L_inv of each prediction; critic and world model have parts of their own that are 0."""
+        condition, belief = jnp.concatenate([landings.before, landings.action], axis=-1), landings.belief
+        forecast, known = self.forecast(landings), jax.lax.stop_gradient(condition)
+        if self.forecaster is not None:
+            condition, belief = known, jax.lax.stop_gradient(belief)
         noise = self.noise(state, landings.valid.shape[-1])[landings.horizon - 1]
         told = self.generate(condition, landings.target, noise)
-        rebuilt = self.predictor(jnp.concatenate([landings.belief, told], axis=-1))
+        rebuilt = self.predictor(jnp.concatenate([belief, told], axis=-1))
         error = latent.cosine_distance(rebuilt, landings.target)
-        known = jax.lax.stop_gradient(condition)
         hidden = self.generate(known, landings.target, noise)  # the same, but for its gradient
         told_of = invariance_loss(jax.lax.stop_gradient(self.critic)(known, hidden), landings.valid)
         found = invariance_loss(self.critic(known, jax.lax.stop_gradient(hidden)), landings.valid)
-        critic = jax.lax.stop_gradient(found) - found
-        return error + self.invariance * told_of + critic, {"reconstruction_error": error, "invariance": told_of}
+        others = forecast - found
+        loss = error + self.invariance * told_of + others - jax.lax.stop_gradient(others)
+        return loss, {"reconstruction_error": error, "invariance": told_of, "forecast_error": forecast}
+
+    def forecast(self, landings: Landings) -> Array:
+        """BYOL-Explore's own loss [..., B] of each prediction; 0 where nothing is forecast."""
+        if self.forecaster is None:
+            return jnp.zeros(landings.valid.shape)
+        return latent.cosine_distance(self.forecaster(landings.belief), landings.target)
 
     def generate(self, condition: Array, target: Array, noise: Array) -> Array:
         """Z [..., B, size]."""

@@ -68,6 +68,9 @@ class CuriosityConfig:
     """byol-hindsight: lambda, the weight of what hindsight may not tell beside the error of reconstruction."""
     hindsight_size: Positive[int | None] = None
     """byol-hindsight: the size of z and of its noise (256 elsewhere); None is that of an embedding."""
+    forecasts: bool = True
+    """byol-hindsight: whether the world model learns by BYOL-Explore's own loss, so that embeddings stay apart; else by
+    the reconstruction, as in its paper."""
     mixing: NotNegative[float] = 0.1
     """lambda, the weight of the intrinsic reward in the mixed regime."""
     loss_weight: NotNegative[float] = 1.0
