@@ -16,6 +16,7 @@ import numpy as np
 from builders import small_config
 from byol_explore.envs.base import Environment, EnvSpec, VectorEnv
 from byol_explore.envs.host import Boundaries, HostEnvironment
+from byol_explore.runtime.processes import ALONE, Processes
 from byol_explore.runtime.sebulba import Sebulba
 from byol_explore.settings.config import Config
 from byol_explore.settings.parts import LogConfig, RuntimeConfig, VMPOConfig
@@ -250,8 +251,8 @@ class QuickSebulba(Sebulba):
     _compiled: dict[Any, Any] = {}  # noqa: RUF012
 
     def __init__(self, config: Config, envs: Sequence[HostEnvironment], learners: Sequence[Device] | None = None,
-                 actors: Sequence[Device] | None = None) -> None:  # fmt: skip
-        super().__init__(config, envs, learners, actors)
+                 actors: Sequence[Device] | None = None, processes: Processes = ALONE) -> None:  # fmt: skip
+        super().__init__(config, envs, learners, actors, processes=processes)
         sizes = RuntimeConfig(batch_size=config.runtime.batch_size, sequence_length=config.runtime.sequence_length)
         same = dataclasses.replace(config, env="", runtime=sizes, seed=0, steps=1, log=LogConfig())
         same = same, len(envs), str(self.envs[0].spec.observation), self.learner.stored_is_target
