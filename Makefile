@@ -17,7 +17,7 @@ train: .venv/installed
 	  [ $$code != 2 ] || echo 'options are given in ARGS, for example: make train ARGS="--resume"' >&2; exit $$code; }
 
 test: .venv/installed-test lint types browser
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow" --ignore tests/integrations $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow" --ignore tests/integrations --ignore tests/cluster $(ARGS)
 
 # Curiosity in Stable-Baselines3 and TorchRL, and with real tensors; ARGS="-m slow" for what trains for minutes.
 test-integrations: .venv/installed-integrations
@@ -28,7 +28,7 @@ browser:
 	@tests/report/install_browser
 
 test-slow: .venv/installed-test
-	$(BIN)/python -m pytest -m slow --ignore tests/integrations $(ARGS)
+	$(BIN)/python -m pytest -m slow --ignore tests/integrations --ignore tests/cluster $(ARGS)
 
 # The core by itself, really installed without any extra.
 test-lean:

@@ -23,6 +23,10 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 if None in map(importlib.util.find_spec, ("torch", "stable_baselines3", "sb3_contrib", "torchrl")):
     collect_ignore = ["integrations"]  # `make test-integrations` installs what they need
+else:
+    collect_ignore = []
+if importlib.util.find_spec("ray") is None:
+    collect_ignore.append("cluster")  # `make test-ray` installs it
 
 LONGEST = ("test_learning.py", "test_first_look.py", "test_examples.py", "test_learner.py")
 

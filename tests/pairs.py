@@ -38,13 +38,13 @@ class Started(NamedTuple):
 
 
 @contextlib.contextmanager
-def processes(*commands: Sequence[object]) -> Iterator[list[Started]]:
-    """Python with these words, each with one device; all of their sessions are ended in the end.
+def processes(*commands: Sequence[object], devices: int = 1) -> Iterator[list[Started]]:
+    """Python with these words, each with so many devices; all of their sessions are ended in the end.
 
     Should the tests themselves be killed, the pipes to them close: what they run must end then.
     """
     environment = {
-        **os.environ, "PYTHONPATH": str(TESTS), "JAX_NUM_CPU_DEVICES": "1", "JAX_PLATFORMS": "cpu",
+        **os.environ, "PYTHONPATH": str(TESTS), "JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu",
         "JAX_COMPILATION_CACHE_DIR": os.environ["BYOL_EXPLORE_CACHE"],
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }  # fmt: skip

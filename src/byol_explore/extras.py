@@ -24,6 +24,7 @@ EXTRAS = {  # of each extra its modules, and the packages that these are install
     "dm-hard-eight": {"dm_env_rpc": "dm-env-rpc"},
     "tensorboard": {"tensorboard": "tensorboard"},
     "wandb": {"wandb": "wandb"},
+    "ray": {"ray": "ray"},
     "sb3": {"stable_baselines3": "stable-baselines3", "sb3_contrib": "sb3-contrib"},
     "torchrl": {"torchrl": "torchrl", "tensordict": "tensordict"},
 }

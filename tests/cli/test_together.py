@@ -98,15 +98,17 @@ def contents(run: Path) -> tuple[dict[str, bytes], list[dict], dict]:
     return {name: x.tobytes() for name, x in arrays.items()}, without_times(read_metrics(run / "metrics.jsonl")), meta
 
 
+def trained_alone(run: Path, *words: object) -> None:
+    with processes(["-m", "byol_explore.cli.attached", "train", *words, "--run-dir", run], devices=2) as [one]:
+        code, _, err = one.end()
+        assert code == 0, err
+
+
 @pytest.mark.slow
 def test_two_processes_train_and_resume_as_one_with_two_devices_does(tmp_path: Path) -> None:
     """Bit for bit: at once, stopped half-way, and with the second half in one process."""
     whole, parts, other, alone = (tmp_path / name for name in ("whole", "parts", "other", "alone"))
-    one = subprocess.run(
-        ["byol-explore", "train", *settings(dispatches=4), "--run-dir", alone, "--quiet"], check=False,
-        env={**os.environ, "JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu"}, timeout=PATIENCE,
-    )  # fmt: skip
-    assert one.returncode == 0
+    trained_alone(alone, *settings(dispatches=4))
     first, second = trained(whole, *settings(dispatches=4))
     assert first[0] == 0, first
     assert "done: 192 steps" in first[1]
@@ -118,12 +120,19 @@ def test_two_processes_train_and_resume_as_one_with_two_devices_does(tmp_path: P
     assert "continuing from step 96" in first[1], first
     assert second == (0, "", "")
     assert contents(parts) == contents(alone)
-    one = subprocess.run(
-        ["byol-explore", "train", "--resume", "--steps", str(4 * DISPATCH), "--run-dir", other, "--quiet"], check=False,
-        env={**os.environ, "JAX_NUM_CPU_DEVICES": "2", "JAX_PLATFORMS": "cpu"}, timeout=PATIENCE,
-    )  # fmt: skip
-    assert one.returncode == 0
+    trained_alone(other, "--resume", "--steps", 4 * DISPATCH)
     assert contents(other) == contents(alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_process_whose_others_never_come_ends_in_one_line(who: int, tmp_path: Path) -> None:
+    with free_port() as port:
+        words = [*commands(port, tmp_path / "run")[who], "--distributed.start-timeout", 5]
+        with processes(words) as [one]:
+            code, out, err = one.end()
+    assert (code, out) == (5, "")
+    assert err == f"error: 2 processes did not meet at 127.0.0.1:{port} within 5 s\n"
 
 
 def when_it_runs(run: Path, started: list[Started]) -> int:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from builders import small_config
+from builders import make_spec, small_actor, small_config
 from byol_explore.errors import EnvironmentFailure, ProcessLost, UserError
 from byol_explore.interrupts import Interrupts
 from byol_explore.learner_state import Dials
@@ -21,10 +21,12 @@ from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.devices import choose_actor_devices, choose_devices
 from byol_explore.runtime.leading import Follower, Leading, dismissing, introduce
 from byol_explore.runtime.processes import ALONE, Together, joined
-from byol_explore.runtime.sebulba import share_of
+from byol_explore.runtime.sebulba import Sebulba, share_of
 from byol_explore.settings.config import Config, to_dict
 from byol_explore.settings.parts import DistributedConfig, RuntimeConfig
 from byol_explore.versions import versions
+from host_worlds import Scripted
+from learning_together import Given
 from pairs import free_port
 
 COUNT = 3
@@ -401,6 +403,32 @@ def test_actors_of_each_process_have_a_share_of_the_environments_and_seeds_of_th
     shares = [share_of(dataclasses.replace(config, runtime=RuntimeConfig(num_envs=12)), one) for one in _three()]
     assert [each.runtime.num_envs for each in shares] == [4, 4, 4]
     assert len({each.seed for each in shares}) == 3
+
+
+class Telling:
+    """Two processes, of which the other says always the same."""
+
+    index, count = 0, 2
+
+    def __init__(self, said: Any) -> None:
+        self.said = said
+
+    def everybody(self, mine: Any) -> list[Any]:
+        return [mine, self.said]
+
+
+def test_a_rollout_is_learned_from_only_if_every_process_has_one() -> None:
+    runtime = Sebulba(small_config(), [Scripted()])
+    runtime.source = Given(ALONE)
+    runtime.source.start(small_actor(make_spec("vector")), 0, 0)
+    runtime.processes = Telling(["the world has ended", None])  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(EnvironmentFailure, match="process 1: the world has ended"):
+        runtime._next()
+    runtime.processes = Telling([None, 3])  # pyright: ignore[reportAttributeAccessIssue]
+    assert runtime._next().pulled_at == 1.5
+    runtime._failure = EnvironmentFailure("mine")
+    with pytest.raises(EnvironmentFailure, match="mine"):
+        runtime._next()
 
 
 def _three() -> list[Any]:

@@ -115,6 +115,20 @@ def test_a_mistake_gets_one_line_and_nothing_is_run(call: Call, words: str, part
     assert {path.name for path in Path().iterdir()} == {"small.toml", "wrong.toml"}
 
 
+def test_ray_is_an_extra(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "byol_explore.study.ray_tasks", raising=False)
+    code, out, err = call("small.toml", "--launcher", "ray")
+    assert (code, out) == (2, "")
+    assert err == "error: --launcher ray needs ray: pip install 'byol-explore[ray]'\n"
+    assert not Path("studies").exists()
+
+
+def test_only_ray_has_an_address(call: Call) -> None:
+    code, out, err = call("small.toml", "--address", "10.0.0.1:6379")
+    assert (code, out, err) == (2, "", "error: --address is '10.0.0.1:6379': only --launcher ray has one\n")
+
+
 def test_a_complete_study_says_so(call: Call) -> None:
     for run in plan_runs(read_study("small.toml")):
         finish(run, Path("place"))

@@ -1,9 +1,11 @@
 """`byol-explore study`: many runs from one file."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 from rich.console import Console
@@ -11,10 +13,14 @@ from rich.table import Table
 
 from byol_explore.cli.parsing import parse
 from byol_explore.errors import UserError
+from byol_explore.extras import needed_by
 from byol_explore.interrupts import Interrupts
 from byol_explore.report.words import printable
 from byol_explore.study.file import Study, read_study, shipped_studies
 from byol_explore.study.plan import PlannedRun, plan_runs, shell_line
+
+if TYPE_CHECKING:
+    from byol_explore.study.processes import Launcher
 
 DESCRIPTION = """Run all runs of a study that are missing: several methods, tasks and seeds from one file. For example:
 
@@ -23,6 +29,7 @@ DESCRIPTION = """Run all runs of a study that are missing: several methods, task
   byol-explore study laptop --only rnd --seeds 1          a part of it
   byol-explore study laptop --dry-run                     what would be run
   byol-explore study mine.toml --dir studies/mine         one of your own
+  byol-explore study laptop --launcher ray --address 10.0.0.1:6379 --cpus 2 --parallel 8      on a Ray cluster
 """
 
 
@@ -36,6 +43,15 @@ class StudyCommand:
     """Where the study is kept; default studies/<name>. Runs that are done are not run again."""
     parallel: int = 1
     """Runs at a time, each in a process with its share of the CPU cores."""
+    launcher: Literal["local", "ray"] = "local"
+    """Where they run: in processes on this machine, or wherever a Ray cluster has room for them (extra: ray), if all
+    of its hosts see the study's directory."""
+    address: str = ""
+    """host:port of the Ray cluster; without one, Ray is started on this machine and ended with the study."""
+    cpus: float = 1
+    """With Ray, CPU cores that each run takes."""
+    gpus: float = 0
+    """With Ray, GPUs that each run takes."""
     seeds: int | None = None
     """Seeds 0, 1, ... instead of those of the study."""
     retries: int = 0
@@ -65,7 +81,7 @@ def _run_missing(command: StudyCommand, study: Study, directory: Path) -> int:
     from byol_explore.study.runner import check_study_dir, how_it_ended, run_study
     from byol_explore.study.state import look
 
-    runs = plan_runs(study, seeds=command.seeds, only=command.only)
+    launch, runs = _launcher(command), plan_runs(study, seeds=command.seeds, only=command.only)
     check_study_dir(directory, study)
     missing = [run for run in runs if look(run, directory).state != "done"]
     complete = f"complete: {len(runs)} of {len(runs)} runs are done; see {printable(directory)}"
@@ -82,7 +98,7 @@ def _run_missing(command: StudyCommand, study: Study, directory: Path) -> int:
     try:
         states = run_study(
             study, directory, parallel=command.parallel, seeds=command.seeds, only=command.only,
-            retries=command.retries, display=make_study_display(study.name),
+            retries=command.retries, display=make_study_display(study.name), launch=launch,
         )  # fmt: skip
     except (Interrupts.Stopped, KeyboardInterrupt):
         print(f"stopped; continue with: {_continuing(command, directory)}")
@@ -95,6 +111,19 @@ def _run_missing(command: StudyCommand, study: Study, directory: Path) -> int:
         return 1
     print(complete)
     return 0
+
+
+def _launcher(command: StudyCommand) -> Callable[[int], "Launcher"]:
+    """Where the runs go on."""
+    from byol_explore.study.processes import LocalProcesses
+
+    if command.launcher == "local":
+        if command.address:
+            raise UserError(f"--address is {command.address!r}: only --launcher ray has one")
+        return LocalProcesses
+    with needed_by("--launcher ray"):
+        from byol_explore.study.ray_tasks import RayTasks
+    return partial(RayTasks, address=command.address, cpus=command.cpus, gpus=command.gpus)
 
 
 def _check(study: Study, runs: Sequence[PlannedRun]) -> None:
@@ -111,6 +140,9 @@ def _continuing(command: StudyCommand, directory: Path) -> str:
     """The command that goes on where this one stopped."""
     words = ["byol-explore", "study", command.study, "--dir", str(directory), "--parallel", str(command.parallel)]
     words += ["--retries", str(command.retries)] if command.retries else []
+    if command.launcher == "ray":
+        words += ["--launcher", "ray", "--cpus", f"{command.cpus:g}", "--gpus", f"{command.gpus:g}"]
+        words += ["--address", command.address] if command.address else []
     words += ["--seeds", str(command.seeds)] if command.seeds is not None else []
     return printable(shlex.join([*words, *(["--only", command.only] if command.only else [])]))
 

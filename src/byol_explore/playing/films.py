@@ -16,7 +16,7 @@ from byol_explore.learner_state import LearnerState
 from byol_explore.playing.film_files import save_film
 from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.run.directory import load_config
-from byol_explore.runtime.choosing import make_runtime, resolve_devices, training_envs
+from byol_explore.runtime.choosing import make_runtime, on_one_device, training_envs
 from byol_explore.runtime.compilation import enable_compilation_cache
 from byol_explore.settings.config import file_name
 from byol_explore.types import Array, Trajectory
@@ -40,7 +40,7 @@ class Film(NamedTuple):
 def film_run(run_dir: Path | str, *, say: Callable[[str], None] = lambda text: None) -> list[Path]:
     """Write films/<task>-before.gif and -after.gif of a run; the agent before is made again from the run's seed."""
     directory = Path(run_dir)
-    config = resolve_devices(load_config(directory))
+    config = on_one_device(load_config(directory))
     checkpoints = Checkpoints(directory / "checkpoints")
     if not checkpoints.steps():
         raise UserError(f"{directory} has no checkpoint to film: train it first")

@@ -20,6 +20,11 @@ def resolve_devices(config: Config) -> Config:
     return dataclasses.replace(config, runtime=runtime)
 
 
+def on_one_device(config: Config) -> Config:
+    """For whoever looks at a run on a machine that may have fewer devices than all that have trained it."""
+    return dataclasses.replace(config, runtime=dataclasses.replace(config.runtime, devices=1, actor_devices=0))
+
+
 def make_runtime(config: Config, envs: Sequence[AnyEnvironment], processes: Processes = ALONE) -> Runtime:
     """The runtime for these environments; where several processes learn together, the first leads."""
     learners = choose_devices(config)

@@ -1,4 +1,7 @@
-"""The processes of a study: each with its share of the cores, its output in a log file, and bound to the study."""
+"""The processes of a study: each with its share of the cores, its output in a log file, and bound to the study.
+
+Where they run is a launcher's business: on this machine, or as Ray has room for them (`ray_tasks.py`).
+"""
 
 import contextlib
 import errno
@@ -8,6 +11,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from byol_explore.envs.adapters.atari_settings import available_cores
 from byol_explore.report.words import brief
@@ -27,6 +31,52 @@ def core_shares(parallel: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
 def usable_cores() -> list[int]:
     """Those that this process may use, by number."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(available_cores()))
+
+
+class Running(Protocol):
+    """A run that goes on somewhere."""
+
+    def exit_code(self) -> int | None:
+        """None while it runs; -n after signal n."""
+        ...
+
+    def ask_to_stop(self) -> None:
+        """It saves and ends."""
+        ...
+
+    def kill(self) -> None:
+        """At once, with all processes of its own."""
+        ...
+
+    def last_words(self) -> str:
+        """The last line that it printed, or as much of a long one as anybody would read."""
+        ...
+
+
+class Launcher(Protocol):
+    """Where the runs of a study go on."""
+
+    places: int  # for as many at a time
+
+    def start(self, words: Sequence[str], log: Path, title: str, place: int) -> Running:
+        """Begin a process; an OSError if that cannot be."""
+        ...
+
+    def close(self) -> None:
+        """When all have ended."""
+        ...
+
+
+class LocalProcesses:
+    """On this machine, whose cores they share evenly."""
+
+    def __init__(self, parallel: int) -> None:
+        self.places, self._shares = parallel, core_shares(parallel, usable_cores())
+
+    def start(self, words: Sequence[str], log: Path, title: str, place: int) -> Running:
+        return Child(words, log, title, self._shares[place])
+
+    def close(self) -> None: ...
 
 
 class Child:
@@ -66,11 +116,16 @@ class Child:
 
     def last_words(self) -> str:
         """The last line that it printed, or as much of a long one as anybody would read."""
-        try:
-            with self._log.open("rb") as file:
-                file.seek(max(self._begin, file.seek(0, os.SEEK_END) - _TAIL))
-                lines = file.read().decode(errors="replace").split("\n")
-        except OSError:  # somebody has removed it
-            return ""
-        line = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return brief(line.removeprefix("error: "), _LONGEST)
+        return last_line(self._log, self._begin)
+
+
+def last_line(log: Path, begin: int) -> str:
+    """Of what was printed into a log behind so many bytes."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(begin, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:  # somebody has removed it
+        return ""
+    line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return brief(line.removeprefix("error: "), _LONGEST)

@@ -1,5 +1,6 @@
 """Running a study: what is missing, a few runs at a time, each in a process of its own."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from byol_explore.study.display import NullStudyDisplay, StudyDisplay, StudyProg
 from byol_explore.study.eta import seconds_left
 from byol_explore.study.file import Study, difference, read_study
 from byol_explore.study.plan import PlannedRun, plan_runs, shell_line
-from byol_explore.study.processes import Child, core_shares, usable_cores
+from byol_explore.study.processes import Launcher, LocalProcesses, Running
 from byol_explore.study.state import RunState, look, read_failures, write_state
 
 _POLL = 0.2  # seconds between looks at the processes
@@ -32,6 +33,7 @@ def train_command(run: PlannedRun, study_dir: Path) -> list[str]:
 def run_study(
     study: Study, directory: Path | str, *, parallel: int = 1, seeds: int | None = None, only: str = "",
     retries: int = 0, display: StudyDisplay | None = None, make_command: MakeCommand = train_command,
+    launch: Callable[[int], Launcher] = LocalProcesses,
 ) -> dict[str, RunState]:  # fmt: skip
     """Run what is missing; the state of every chosen run, some of which may have failed, `retries` times again too.
 
@@ -49,7 +51,8 @@ def run_study(
     try:
         if not (directory / "study.toml").exists():
             write_atomically(directory / "study.toml", study.text)
-        return _Runner(study, directory, chosen, parallel, retries, display, make_command).go()
+        with contextlib.closing(launch(parallel)) as launcher:
+            return _Runner(study, directory, chosen, launcher, retries, display, make_command).go()
     finally:
         lock.release()
         display.close()
@@ -71,14 +74,14 @@ class _Place(NamedTuple):
     """Where a run goes on."""
 
     run: PlannedRun
-    child: Child
+    child: Running
 
 
 class _Runner:
     """From what is missing to what is done."""
 
     def __init__(
-        self, study: Study, directory: Path, chosen: Sequence[PlannedRun], parallel: int, retries: int,
+        self, study: Study, directory: Path, chosen: Sequence[PlannedRun], launcher: Launcher, retries: int,
         display: StudyDisplay, make_command: MakeCommand,
     ) -> None:  # fmt: skip
         self.study, self.directory, self.display, self.make_command = study, directory, display, make_command
@@ -89,7 +92,7 @@ class _Runner:
         for name, failure in read_failures(directory / "study.json").items():
             if name not in self.chosen and name in self.states and self.states[name].state != "done":
                 self.states[name] = failure
-        self.shares = core_shares(parallel, usable_cores())
+        self.launcher = launcher
         self.retries = dict.fromkeys(self.chosen, retries)  # that are left
         self.places: dict[int, _Place] = {}
         self.written: Mapping[str, RunState] = {}
@@ -119,7 +122,7 @@ class _Runner:
 
     def _fill_places(self) -> None:
         """Start runs on free places, but none that another process is still at work on."""
-        for place in range(len(self.shares)):
+        for place in range(self.launcher.places):
             if place in self.places:
                 continue
             free = (run for run in self.waiting if not is_held(run.directory(self.directory)))
@@ -136,7 +139,9 @@ class _Runner:
     def _start(self, place: int, run: PlannedRun) -> None:
         state, title = self.states[run.name], shell_line(run.train_arguments(self.directory))
         try:
-            child = Child(self.make_command(run, self.directory), run.log(self.directory), title, self.shares[place])
+            child = self.launcher.start(
+                self.make_command(run, self.directory), run.log(self.directory), title, place
+            )  # fmt: skip
         except OSError as error:
             self._fail(run, state._replace(exit_code=None), why(error))
             return
@@ -191,7 +196,7 @@ class _Runner:
         for run, _ in self.places.values():
             self.states[run.name] = look(run, self.directory)._replace(state="running")
         chosen = [self.states[name] for name in self.chosen]
-        eta = seconds_left(chosen, len(self.shares))
+        eta = seconds_left(chosen, self.launcher.places)
         if self.states != self.written:
             self._write_state(eta)
         total = sum(state.total_steps for state in chosen)
