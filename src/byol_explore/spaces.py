@@ -8,7 +8,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-import jax.numpy as jnp
 import numpy as np
 
 from byol_explore.types import Action
@@ -104,6 +103,8 @@ class ActionSpec(NamedTuple):
 
     def zero(self) -> Action:
         """An action to fill a place that nothing reads."""
+        import jax.numpy as jnp
+
         return Action(jnp.zeros((len(self.discrete),), jnp.int32), jnp.zeros((self.continuous,)))
 
 

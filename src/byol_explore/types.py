@@ -8,21 +8,25 @@ Axis letters, used in every shape comment of the package:
     K  open-loop horizon
     N  size of an embedding,  M  size of a belief
     D  discrete action components,  C  continuous action dimensions
+
+Light: JAX is imported when somebody asks for it, so that processes can do without which only step environments.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 import numpy as np
 
-Array = jax.Array
+if TYPE_CHECKING:
+    from jax import Array
+
 AnyArray = Any  # a jax.Array or, of an environment outside jit, a NumPy array
 PyTree = Any
 Device = Any  # jax.Device, which type checkers do not know as a type
 UNSAID = -1  # success of an episode that nobody has judged
-Encoder = Callable[[PyTree], Array]  # a module: observations [n, ...] to embeddings [n, N]
+Encoder = Callable[[PyTree], Any]  # a module: observations [n, ...] to embeddings [n, N]
 
 
 class Action(NamedTuple):
@@ -50,9 +54,9 @@ class TimeStep(NamedTuple):
     is_last: AnyArray  # [] last observation: the next action is ignored
     success: AnyArray = None  # [] of an environment that judges its episodes: 1 or 0 at the end of one
 
-    def with_success(self) -> "TimeStep":
+    def with_success(self) -> TimeStep:
         """With `success` in any case (int8), UNSAID where the environment has none: environments can be mixed then."""
-        numpy = np if isinstance(self.is_last, np.ndarray) else jnp
+        numpy = np if isinstance(self.is_last, np.ndarray) else _jnp()
         success = UNSAID if self.success is None else self.success
         return self._replace(success=numpy.broadcast_to(numpy.asarray(success, numpy.int8), self.is_last.shape))
 
@@ -83,7 +87,7 @@ class Sequence(NamedTuple):
     @property
     def seen(self) -> Array:
         """[T, B]: observations that somebody has made."""
-        return jnp.ones(self.is_first.shape, bool) if self.filling is None else ~self.filling
+        return _jnp().ones(self.is_first.shape, bool) if self.filling is None else ~self.filling
 
 
 class Before(NamedTuple):
@@ -114,9 +118,25 @@ class Trajectory(NamedTuple):
     def before(self) -> Before:
         """What an agent remembered at each of its observations."""
         first, rest = Before(self.memory.action, self.memory.reward), Before(self.action, self.reward)
-        return jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), first, rest)
+        import jax
+
+        return jax.tree.map(lambda one, others: _jnp().concatenate([one[None], others]), first, rest)
 
     @property
     def valid(self) -> Array:
         """[T-1, B]: False for the dummy transition."""
         return self.sequence.valid
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Array":
+        import jax
+
+        return jax.Array
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _jnp() -> Any:
+    import jax.numpy as jnp
+
+    return jnp

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from byol_explore.envs.base import EnvSpec
+from byol_explore.envs.protocols import EnvSpec
 from byol_explore.spaces import Grid, Kind, Tokens
 from byol_explore.types import PyTree, TimeStep
 

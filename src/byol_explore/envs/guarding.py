@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, runtime_checkab
 import numpy as np
 
 from byol_explore.envs.answers import Answers, Doubting
-from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import HostBatch, HostEnvironment, Partial, reached_in
+from byol_explore.envs.protocols import EnvSpec
 from byol_explore.errors import EnvironmentFailure, UserError, one_line
 from byol_explore.types import Action, TimeStep
 

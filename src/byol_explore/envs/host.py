@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from byol_explore.envs.base import Environment, EnvSpec
+from byol_explore.envs.protocols import Environment, EnvSpec
 from byol_explore.types import UNSAID, Action, PyTree, TimeStep
 
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 
 from byol_explore.envs.host import HostBatch, HostEnvironment, Partial, reached_in
+from byol_explore.trees import map_arrays
 from byol_explore.types import Action, TimeStep
 
 _APART = 1_000_003  # between the seeds of two tasks
@@ -27,7 +27,7 @@ class TaskBatch:
         return self._gather([batch.reset() for batch in self._batches])
 
     def step(self, action: Action) -> TimeStep:
-        parts = [jax.tree.map(lambda x, i=i: x[i :: self._count], action) for i in range(self._count)]
+        parts = [map_arrays(lambda x, i=i: x[i :: self._count], action) for i in range(self._count)]
         return self._gather([batch.step(part) for batch, part in zip(self._batches, parts, strict=True)])
 
     def places(self) -> np.ndarray:
@@ -44,7 +44,7 @@ class TaskBatch:
         _close(self._batches)
 
     def _gather(self, steps: list[TimeStep]) -> TimeStep:
-        return jax.tree.map(self._interleave, *[step.with_success() for step in steps])
+        return map_arrays(self._interleave, *[step.with_success() for step in steps])
 
     def _interleave(self, *xs: np.ndarray) -> np.ndarray:
         return np.stack(xs, axis=1).reshape(self.num_envs, *xs[0].shape[1:])
@@ -71,9 +71,9 @@ class DrawnBatch:
         self._now: TimeStep | None = None
 
     def reset(self) -> TimeStep:
-        self._firsts = [jax.tree.map(np.array, batch.reset().with_success()) for batch in self._batches]
+        self._firsts = [map_arrays(np.array, batch.reset().with_success()) for batch in self._batches]
         self._unplayed[:] = True
-        self._now = jax.tree.map(np.copy, self._firsts[0])
+        self._now = map_arrays(np.copy, self._firsts[0])
         return self._answer(np.zeros(self.num_envs, bool), self._draw(np.ones(self.num_envs, bool)), None)
 
     def step(self, action: Action) -> TimeStep:
@@ -128,14 +128,14 @@ class Singles:
 
     def reset(self) -> TimeStep:
         steps = [batch.reset().with_success() for batch in self._batches]
-        now: TimeStep = jax.tree.map(lambda *xs: np.concatenate(xs), *steps)
+        now: TimeStep = map_arrays(lambda *xs: np.concatenate(xs), *steps)
         self._now = now
         return now
 
     def step_some(self, action: Action, moving: np.ndarray) -> TimeStep:
         assert self._now is not None
         for index in np.flatnonzero(moving):
-            own = jax.tree.map(lambda x, i=index: x[i : i + 1], action)
+            own = map_arrays(lambda x, i=index: x[i : i + 1], action)
             _write(self._now, slice(index, index + 1), self._batches[index].step(own).with_success(), slice(None))
         return self._now
 
@@ -199,7 +199,7 @@ def _write(kept: TimeStep, where: np.ndarray | slice, new: TimeStep, of: np.ndar
     def write(one: np.ndarray, other: np.ndarray) -> None:
         one[where] = np.asarray(other)[where if of is None else of]
 
-    jax.tree.map(write, kept, new)
+    map_arrays(write, kept, new)
 
 
 def _filled_up(reached: list[np.ndarray | None], num_envs: int) -> list[np.ndarray] | None:

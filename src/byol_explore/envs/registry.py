@@ -9,8 +9,6 @@ from byol_explore.envs.adapters.atari_settings import AtariSettings, available_c
 from byol_explore.envs.adapters.dm_hard_eight_settings import LEVELS, DMHardEightSettings
 from byol_explore.envs.adapters.dm_hard_eight_settings import PREFIX as DM_HARD_EIGHT
 from byol_explore.envs.adapters.gymnasium_settings import GymnasiumSettings
-from byol_explore.envs.base import Environment, Viewed
-from byol_explore.envs.checking import check_inside
 from byol_explore.envs.families import (
     SIZED,
     check_own_name,
@@ -21,10 +19,10 @@ from byol_explore.envs.families import (
     unknown_setting,
 )
 from byol_explore.envs.host import HostEnvironment
+from byol_explore.envs.protocols import Environment, Viewed
 from byol_explore.envs.settings import fill, known_to, nested, read_words, to_words
 from byol_explore.envs.tasks import list_tasks
 from byol_explore.envs.worlds.hard_eight.settings import ALL, TASKS, HardEightSettings
-from byol_explore.envs.worlds.probes import PROBES
 from byol_explore.errors import UserError
 from byol_explore.extras import needed_by
 from byol_explore.registries import ENVIRONMENTS
@@ -43,6 +41,8 @@ def register_env(
 
 def env_families() -> dict[str, list[str]]:
     """All names, by family; `rooms-N` and its like stand for any N."""
+    from byol_explore.envs.worlds.probes import PROBES
+
     return {
         "grid worlds of any size N": [f"{family}-N ({sized.description})" for family, sized in SIZED.items()],
         "MiniGrid": _listed(lambda: _grids("MiniGrid-")),
@@ -122,6 +122,8 @@ def _checked(name: str, env: Any) -> Environment | HostEnvironment:
             "or batch (outside); see examples/"
         )
     if not hasattr(env, "batch"):
+        from byol_explore.envs.checking import check_inside
+
         check_inside(name, env)
     elif env.spec.tasks:
         raise UserError(f"environment {name!r} has several tasks: only one inside jit may have them")
@@ -198,6 +200,15 @@ def _make_grid(name: str) -> Environment | None:
     return make_grid(name)
 
 
+def _make_probe(name: str) -> Environment | None:
+    if not name.startswith("probe:"):
+        return None
+    from byol_explore.envs.worlds.probes import PROBES
+
+    make = PROBES.get(name.removeprefix("probe:"))
+    return make() if make else None
+
+
 def _make(name: str, values: Mapping[str, str], actors: int) -> Environment | HostEnvironment:
     """The environment of that name with those of the settings that it knows."""
     if is_factory(name):
@@ -218,7 +229,7 @@ def _make(name: str, values: Mapping[str, str], actors: int) -> Environment | Ho
         return Gymnasium(name.removeprefix("gymnasium:"), fill(GymnasiumSettings, values))
     if is_grid(name) and (grid := _make_grid(name)):
         return grid
-    if name.removeprefix("probe:") in PROBES and name.startswith("probe:"):
-        return PROBES[name.removeprefix("probe:")]()
+    if probe := _make_probe(name):
+        return probe
     examples = "rooms-6, MiniGrid-DoorKey-8x8, atari:montezuma_revenge, gymnasium:CartPole-v1, probe:corridor"
     raise UserError(f"unknown environment {name!r}; `byol-explore envs` lists them all, for example {examples}")

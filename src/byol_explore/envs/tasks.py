@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from byol_explore.envs.base import EnvSpec, Joinable
+from byol_explore.envs.protocols import EnvSpec, Joinable
 
 AnEnvironment = TypeVar("AnEnvironment")
 

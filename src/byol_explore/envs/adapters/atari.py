@@ -25,9 +25,9 @@ from byol_explore.envs.adapters.atari_games import HARD_GAMES
 from byol_explore.envs.adapters.atari_keys import JOYSTICK, keys_of_joystick
 from byol_explore.envs.adapters.atari_settings import RULES, AtariSettings, available_cores
 from byol_explore.envs.adapters.processes import TOLD_TO, end, has_ended, started
-from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import Boundaries
 from byol_explore.envs.keys import Keys, keys_of_actions
+from byol_explore.envs.protocols import EnvSpec
 from byol_explore.errors import UserError
 from byol_explore.spaces import ActionSpec, Image
 from byol_explore.types import Action, TimeStep

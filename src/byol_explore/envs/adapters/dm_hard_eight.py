@@ -14,8 +14,8 @@ from byol_explore.envs.adapters.dm_hard_eight_protocol import ACTION, instructio
 from byol_explore.envs.adapters.dm_hard_eight_servers import check_there
 from byol_explore.envs.adapters.dm_hard_eight_settings import LEVELS, PREFIX, DMHardEightSettings
 from byol_explore.envs.adapters.dm_hard_eight_world import Moment, World
-from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import Boundaries
+from byol_explore.envs.protocols import EnvSpec
 from byol_explore.errors import unknown
 from byol_explore.types import Action, TimeStep
 

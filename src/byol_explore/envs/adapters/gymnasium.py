@@ -14,8 +14,8 @@ from byol_explore.envs.adapters.gymnasium_doubts import doubts_of
 from byol_explore.envs.adapters.gymnasium_processes import abort, close_in_time, hear_errors, worker
 from byol_explore.envs.adapters.gymnasium_settings import ENTRY_POINT, GymnasiumSettings
 from byol_explore.envs.adapters.gymnasium_spaces import actions_of, observations_of
-from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import Boundaries
+from byol_explore.envs.protocols import EnvSpec
 from byol_explore.errors import UserError, one_line
 from byol_explore.extras import needed_by
 from byol_explore.registry import import_part, is_import_path
