@@ -1,7 +1,7 @@
 # Two targets do everything on a machine with only Python 3.11 or newer and pip.
 #   make train   installs into .venv, with all that training and Atari need, and trains the default agent
 #   make test    installs with the test extras, then lint, types and tests
-# What needs PyTorch is tested by `make test-integrations`.
+# What needs PyTorch is tested by `make test-integrations`, what needs Ray by `make test-ray`.
 # ARGS goes to `byol-explore train` or to pytest: make train ARGS="--seed 1"
 
 PYTHON ?= python3
@@ -10,7 +10,7 @@ ARGS ?=
 # What is imported is compiled once and kept, also where the environment says otherwise: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: train test test-integrations browser test-slow test-lean lint types benchmark benchmark-encoder screenshot drills clean
+.PHONY: train test test-integrations test-ray drill-ray browser test-slow test-lean lint types benchmark benchmark-encoder screenshot drills clean
 
 train: .venv/installed
 	@$(BIN)/byol-explore train $(ARGS) || { code=$$?; \
@@ -22,6 +22,14 @@ test: .venv/installed-test lint types browser
 # Curiosity in Stable-Baselines3 and TorchRL, and with real tensors; ARGS="-m slow" for what trains for minutes.
 test-integrations: .venv/installed-integrations
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" tests/integrations $(ARGS)
+
+# Acting with Ray, one test after the other, because they share a cluster; ARGS="-m slow" for a short drill.
+test-ray: .venv/installed-ray
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -m "not slow" tests/cluster $(ARGS)
+
+# Actors, inference servers and learners that are killed or stopped, fifty times.
+drill-ray: .venv/installed-ray
+	$(BIN)/python tests/drills/cluster.py $(ARGS)
 
 # The page of a report is tested in a browser, from Debian's packages where they can be had; elsewhere those tests skip.
 browser:
@@ -68,6 +76,10 @@ screenshot: .venv/installed browser
 .venv/installed-integrations: .venv/installed-test
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e ".[test,sb3,torchrl]" -c constraints.txt
+	touch $@
+
+.venv/installed-ray: .venv/installed-test
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e ".[test,ray]" -c constraints.txt
 	touch $@
 
 clean:

@@ -72,6 +72,10 @@ class Registry(Generic[Part]):
         self._check_part(name, part)
         self._added[name] = part
 
+    def added(self) -> list[str]:
+        """Names that are known in this process alone."""
+        return list(self._added)
+
     def knows(self, name: str) -> bool:
         """Whether a name can be looked up; what an import path leads to is seen only when it is followed."""
         return name in self.names() or is_import_path(name)

@@ -126,7 +126,9 @@ def test_only_length_and_logging_may_change() -> None:
     check_resumable(longer, config)
     more_time = dataclasses.replace(config, runtime=dataclasses.replace(config.runtime, step_timeout=300.0))
     check_resumable(config, more_time)
-    accepted = r"only steps, stop_at_success, runtime\.step_timeout, distributed\.\* and log\.\* may change"
+    accepted = (
+        r"only steps, stop_at_success, runtime\.step_timeout, runtime\.address, distributed\.\* and log\.\* may change"
+    )
     with pytest.raises(UserError, match=rf"seed was 0, now 1; {accepted}"):
         check_resumable(config, dataclasses.replace(config, seed=1))
     with pytest.raises(UserError, match=r"curiosity\.horizon was 2, now 1"):

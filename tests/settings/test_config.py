@@ -38,6 +38,10 @@ def game(**settings: Any) -> Config:
     return changed(env="atari:alien", env_settings=settings)
 
 
+def ray(**settings: Any) -> RuntimeConfig:
+    return RuntimeConfig(**{"engine": "ray", "batch_size": 16, **settings})
+
+
 # To a file and back
 
 
@@ -172,6 +176,19 @@ def test_runs_are_named_after_what_they_are(changes: dict[str, Any], expected: s
         (changed(runtime=RuntimeConfig(actor_devices=-1)), ["runtime.actor_devices is -1", "negative"]),
         (changed(runtime=RuntimeConfig(num_envs=48, actors=2)), ["actors 2", "48 environments", "multiple of 32"]),
         (changed(runtime=RuntimeConfig(num_envs=32, actors=4)), ["actors 4", "batches of 16", "multiple of 64"]),
+        (
+            changed(runtime=ray(num_envs=48, actors=16)),
+            ["actors 16", "48 environments", "1, 2, 4, 8 or 16 environments"],
+        ),
+        (changed(runtime=ray(num_envs=48, actors=5)), ["actors 5", "48 environments", "multiple of 80"]),
+        (
+            changed(runtime=ray(num_envs=16, actors=16), env="gymnasium:CartPole-v1,gymnasium:CartPole-v0"),
+            ["2 tasks", "the 1 environments of an actor", "drawn"],
+        ),
+        (changed(runtime=ray(engine="spark")), ["runtime.engine 'spark'", "threads, ray"]),
+        (changed(runtime=ray(inference="remote")), ["runtime.inference 'remote'", "local, central"]),
+        (changed(runtime=ray(max_lag=0)), ["runtime.max_lag is 0", "positive"]),
+        (changed(runtime=RuntimeConfig(inference="central")), ["inference central needs runtime.engine ray"]),
         (changed(log=LogConfig(evaluate_every=-1)), ["log.evaluate_every is -1", "negative"]),
         (changed(log=LogConfig(evaluate_episodes=0)), ["log.evaluate_episodes is 0", "positive"]),
         (game(action_repeat=0), ["env_settings.action_repeat is 0", "positive"]),
@@ -201,12 +218,31 @@ def test_wrong_values_are_named_with_what_is_right(config: Config, parts: list[s
         changed(runtime=RuntimeConfig(num_envs=8, batch_size=8)),
         changed(env="rooms-3,rooms-4"),
         changed(runtime=RuntimeConfig(num_envs=64, batch_size=16, actors=4)),
+        changed(runtime=ray(actors=400, envs_per_actor=1, batch_size=40)),
+        changed(runtime=ray(actors=4, envs_per_actor=32, batch_size=16)),
         changed(log=LogConfig(evaluate_every=0, evaluate_episodes=1)),
         game(noops=0, sticky=1.0, action_repeat=1, stack=1, max_frames=1),
     ],
 )
 def test_values_at_the_edge_are_fine(config: Config) -> None:
     assert checked(config) is config
+
+
+@pytest.mark.parametrize(
+    ("runtime", "envs", "of_rollout"),
+    [
+        ({"actors": 4, "num_envs": 64}, 64, 16),
+        ({"actors": 2, "num_envs": 64}, 64, 32),
+        ({"actors": 8, "num_envs": 64}, 64, 16),
+        ({"actors": 400, "envs_per_actor": 1, "batch_size": 40}, 400, 40),
+        ({"actors": 3, "envs_per_actor": 32}, 96, 32),
+    ],
+)
+def test_actors_have_environments_of_their_own_and_fill_batches_together(
+    runtime: dict[str, int], envs: int, of_rollout: int
+) -> None:
+    settings = ray(**runtime)
+    assert (settings.num_envs, settings.envs_per_rollout) == (envs, of_rollout)
 
 
 # Presets and ablations

@@ -12,7 +12,7 @@ from byol_explore.settings.config import Config, file_name, flatten, from_dict, 
 from byol_explore.settings.trust import outside_code, require_consent
 from byol_explore.versions import versions
 
-MAY_CHANGE = ("steps", "stop_at_success", "runtime.step_timeout")  # when a run continues, and all of these parts
+MAY_CHANGE = ("steps", "stop_at_success", "runtime.step_timeout", "runtime.address")  # when a run continues
 _PARTS_THAT_MAY_CHANGE = ("log.", "distributed.")
 
 

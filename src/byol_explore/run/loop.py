@@ -159,6 +159,7 @@ class TrainingLoop:
             at += steps.task.size
         self.steps = self.progress.steps = at
         self.progress.metrics, self.progress.actor = output.metrics, at_hand(self.state.learner.acting)
+        self.progress.counts = output.counts
         began = time.monotonic()
         for tracker in self.trackers:
             tracker.after(self.progress)

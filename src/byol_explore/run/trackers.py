@@ -4,7 +4,7 @@ A run has a list of them: success and returns, what curiosity pays, rooms, maps,
 `train(config, callbacks=[...])` are no different.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ class Progress:
         self.config, self.say, self.is_interrupted = config, say, is_interrupted
         self.before = self.steps = 0  # environment steps before and after the dispatch
         self.metrics: dict[str, np.ndarray] = {}  # of each learner step of the dispatch, [updates, ...]
+        self.counts: Mapping[str, int] = {}  # of what happened to actors in the dispatch
         self.actor: Actor | None = None  # the policy that acts
         self.dials: dict[str, float] = {}  # settings that can be turned, as they stand
         self.turned: dict[str, float] = {}  # those that somebody has turned since the dispatch

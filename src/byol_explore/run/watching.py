@@ -13,6 +13,7 @@ from byol_explore.run.coverage import Coverage
 from byol_explore.run.episode_window import EpisodeWindow
 from byol_explore.run.evaluations import Evaluations
 from byol_explore.run.maps import CuriosityMaps
+from byol_explore.run.mishaps import Mishaps
 from byol_explore.run.trackers import Tracker
 from byol_explore.run.vitals import Payments
 from byol_explore.settings.config import Config
@@ -31,7 +32,7 @@ def make_trackers(config: Config, envs: Sequence[AnyEnvironment], window: Episod
     """All that watch every run."""
     tasks = list_tasks(config.env_ids, envs)
     maps = CuriosityMaps([task.name for task in tasks], [task.env for task in tasks])
-    trackers: list[Tracker] = [window, Payments(config), maps]
+    trackers: list[Tracker] = [window, Payments(config), maps, Mishaps()]
     if len(envs) == 1:
         trackers.append(Coverage(envs[0].spec))
     if config.env == "atari:montezuma_revenge":

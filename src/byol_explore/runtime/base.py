@@ -1,6 +1,7 @@
 """What the two runtimes share: their outputs, and how work is spread over devices."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -44,6 +45,7 @@ class DispatchOutput(NamedTuple):
     finite: np.ndarray  # [updates, quantities]
     steps: list[Steps]  # of its rollouts
     remarks: tuple[str, ...] = ()  # about what environments outside jit answered, for somebody to hear
+    counts: Mapping[str, int] = MappingProxyType({})  # of what happened to actors: faults, restarts, dropped sequences
     signal: int | None = None  # that told another process to stop, of those that learn together
 
 

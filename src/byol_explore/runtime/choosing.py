@@ -3,14 +3,18 @@
 import dataclasses
 from collections.abc import Sequence
 
+from byol_explore.envs.base import EnvSpec
 from byol_explore.envs.host import AnyEnvironment, HostEnvironment
 from byol_explore.envs.registry import make_envs
+from byol_explore.errors import UserError
+from byol_explore.extras import needed_by
 from byol_explore.runtime.anakin import Anakin
 from byol_explore.runtime.base import Runtime
 from byol_explore.runtime.devices import choose_actor_devices, choose_devices
 from byol_explore.runtime.leading import Leading
 from byol_explore.runtime.processes import ALONE, Processes
 from byol_explore.runtime.sebulba import Sebulba
+from byol_explore.runtime.sources import Source
 from byol_explore.settings.config import Config
 
 
@@ -29,10 +33,26 @@ def make_runtime(config: Config, envs: Sequence[AnyEnvironment], processes: Proc
     """The runtime for these environments; where several processes learn together, the first leads."""
     learners = choose_devices(config)
     if isinstance(envs[0], HostEnvironment):
-        runtime = Sebulba(config, envs, learners, choose_actor_devices(config), processes=processes)  # pyright: ignore[reportArgumentType]
+        source = _ray_actors(config, envs[0].spec) if config.runtime.engine == "ray" else None
+        runtime = Sebulba(config, envs, learners, choose_actor_devices(config), source, processes)  # pyright: ignore[reportArgumentType]
     else:
+        _refuse_ray(config)
         runtime = Anakin(config, envs, learners)  # pyright: ignore[reportArgumentType]
     return Leading(runtime, processes) if processes.count > 1 and processes.index == 0 else runtime
+
+
+def _refuse_ray(config: Config) -> None:
+    if config.runtime.engine != "threads":
+        raise UserError(
+            f"runtime.engine {config.runtime.engine} is for environments outside jit, and {config.env} is not"
+        )
+
+
+def _ray_actors(config: Config, spec: EnvSpec) -> Source:
+    with needed_by("runtime.engine ray"):
+        from byol_explore.runtime.cluster.central import CentralActors
+        from byol_explore.runtime.cluster.source import RayActors
+    return (CentralActors if config.runtime.inference == "central" else RayActors)(config, spec)
 
 
 def training_envs(config: Config) -> Sequence[AnyEnvironment]:

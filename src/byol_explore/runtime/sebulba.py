@@ -73,9 +73,10 @@ class Sebulba:
             own = [device for device in learners if device.process_index == processes.index]
             source = LocalActors(share_of(config, processes), envs, actors or own[:1])
         self.source: Source = source
-        of_actor = config.runtime.num_envs // config.runtime.actors
+        of_rollout = config.runtime.envs_per_rollout
+        self.rollouts = config.runtime.num_envs // of_rollout  # of all environments once
         self.learner = Learner(
-            config, envs[0].spec, count_tasks(envs), envs=of_actor, in_turn=config.runtime.deterministic
+            config, envs[0].spec, count_tasks(envs), envs=of_rollout, in_turn=config.runtime.deterministic
         )
         self._whole = NamedSharding(self.mesh, share(WHOLE))
         self.batch_sharding = jax.tree.map(lambda axis: NamedSharding(self.mesh, share(axis)), SHARED_OUT)
@@ -121,14 +122,15 @@ class Sebulba:
             rollouts.append(rollout._replace(trajectory=rollout.trajectory.task[1:]))
             updates.extend(outputs)
             rewards.append(reward)
-        rounds = state.rounds + -(-len(rollouts) // self.source.actors)
+        rounds = state.rounds + -(-len(rollouts) // self.rollouts)
         (metrics, finite), rewards = stack(jax.device_get(updates)), jax.device_get(rewards)
         load = self._load(rollouts, time.perf_counter() - began, wait, self.source.waited - waited)
         said = self.processes.everybody([load, [remark for rollout in rollouts for remark in rollout.remarks]])
         load = {name: np.asarray([np.mean([each[name] for each, _ in said])], np.float32) for name in load}
         remarks = tuple(remark for _, each in said for remark in each)
         steps = [self._told(each, reward) for each, reward in zip(rollouts, rewards, strict=True)]
-        return SebulbaState(learner, rounds), DispatchOutput(metrics | load, finite, steps, remarks)
+        output = DispatchOutput(metrics | load, finite, steps, remarks, self.source.new_counts())
+        return SebulbaState(learner, rounds), output
 
     def _start(self, state: SebulbaState) -> None:
         """Have all actors begin; what keeps them from it is raised where rollouts are asked for."""
@@ -145,7 +147,7 @@ class Sebulba:
         When an environment fails, what has been learned before is not lost: the dispatch is a short one, and the next
         one raises.
         """
-        for number in range(self.config.runtime.rollouts_per_dispatch * self.source.actors):
+        for number in range(self.config.runtime.rollouts_per_dispatch * self.rollouts):
             asked = time.perf_counter()
             try:
                 rollout = self._next()

@@ -8,7 +8,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -32,7 +32,7 @@ class Source(Protocol):
 
     @property
     def actors(self) -> int:
-        """How many there are: a dispatch learns from as many rollouts of each."""
+        """How many there are."""
         ...
 
     @property
@@ -49,12 +49,25 @@ class Source(Protocol):
         ...
 
     def next(self) -> Rollout:
-        """The next sequences of some actor; what stopped an actor is raised."""
+        """The next sequences, of `runtime.envs_per_rollout` environments; what stopped the actors is raised."""
+        ...
+
+    def new_counts(self) -> Mapping[str, int]:
+        """What has happened to actors since it was last asked, by name, where they can die and live again."""
         ...
 
     def close(self) -> None:
         """End all actors and their environments."""
         ...
+
+
+def make_actor(
+    config: Config, envs: Sequence[HostEnvironment], index: int, entropy: np.random.SeedSequence
+) -> HostActor:  # fmt: skip
+    """The actor of that number, with its share of the environments."""
+    runtime, words = config.runtime, entropy.generate_state(2)
+    size, key, seed = runtime.num_envs // runtime.actors, jax.random.key(int(words[0])), int(words[1])
+    return HostActor(envs, size, runtime.sequence_length, key, seed, first=index * size, tasks=config.tasks)
 
 
 class Parameters:
@@ -229,12 +242,8 @@ class LocalActors:
             thread.begin()
 
     def _make(self, index: int, rounds: int, guard: Guard) -> HostActor:
-        runtime = self.config.runtime
-        size, length = runtime.num_envs // runtime.actors, runtime.sequence_length
-        entropy = np.random.SeedSequence([self.config.seed, index, rounds]).generate_state(2)
-        key, seed = jax.random.key(int(entropy[0])), int(entropy[1])
-        envs = guard.protect(self.envs)
-        return HostActor(envs, size, length, key, seed, first=index * size, tasks=self.config.tasks)
+        entropy = np.random.SeedSequence([self.config.seed, index, rounds])
+        return make_actor(self.config, guard.protect(self.envs), index, entropy)
 
     def publish(self, actor: Actor | None, step: int) -> None:
         self._parameters.publish(actor, step)
@@ -243,6 +252,9 @@ class LocalActors:
         actor = self._running[self._turn % self.actors]
         self._turn += 1
         return actor.next()
+
+    def new_counts(self) -> Mapping[str, int]:
+        return {}
 
     def close(self) -> None:
         running, self._running = self._running, []

@@ -126,11 +126,9 @@ class Config:
                 f"runtime.batch_size {runtime.batch_size} does not divide runtime.num_envs {runtime.num_envs}; "
                 f"choose from: {', '.join(map(str, divisors))}"
             )
-        if (runtime.num_envs // runtime.batch_size) % runtime.actors:
-            raise UserError(
-                f"runtime.actors {runtime.actors} cannot share {runtime.num_envs} environments in whole batches of "
-                f"{runtime.batch_size}: make runtime.num_envs a multiple of {runtime.actors * runtime.batch_size}"
-            )
+        self._check_actors()
+        if runtime.inference == "central" and (runtime.engine != "ray" or runtime.deterministic):
+            raise UserError("runtime.inference central needs runtime.engine ray, and cannot be runtime.deterministic")
         if not all(self.env_ids):
             raise UserError(f"env {self.env!r} has an empty name: it must be a name, or names with a comma between two")
         tasks = len(self.env_ids)
@@ -145,6 +143,32 @@ class Config:
         check_distributed(self)
         return self
 
+    def _check_actors(self) -> None:
+        """A UserError unless actors share the environments evenly, and batches are whole."""
+        runtime, size = self.runtime, self.runtime.batch_size
+        share, rest = divmod(runtime.num_envs, runtime.actors)
+        fills = runtime.engine == "ray" and share > 0 and size % share == 0  # a batch, together with others
+        if rest or (share % size and not fills):
+            several = f", or give each actor {_listed(_divisors(size))} environments" if runtime.engine == "ray" else ""
+            raise UserError(
+                f"runtime.actors {runtime.actors} cannot share {runtime.num_envs} environments in whole batches of "
+                f"{size}: make runtime.num_envs a multiple of {runtime.actors * size}{several}"
+            )
+        tasks = len(self.env_ids)
+        if self.tasks == "fixed" and share % size and share % tasks:
+            raise UserError(
+                f"{tasks} tasks cannot share the {share} environments of an actor evenly: give it a multiple of "
+                f"{tasks}, or set tasks to drawn"
+            )
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]
+
+
+def _listed(numbers: list[int]) -> str:
+    return " or ".join(filter(None, [", ".join(map(str, numbers[:-1])), str(numbers[-1])]))
+
 
 def check_distributed(config: Config) -> None:
     """A UserError if processes could not find each other, or not share the environments evenly."""
@@ -154,6 +178,8 @@ def check_distributed(config: Config) -> None:
         raise UserError(f"distributed.process is {setting.process}: with distributed.processes {count} {accepted}")
     if count > 1 and not setting.coordinator:
         raise UserError(f"distributed.processes is {count}: give distributed.coordinator too, as host:port")
+    if count > 1 and config.runtime.engine == "ray":
+        raise UserError(f"runtime.engine ray feeds one learning process, and distributed.processes is {count}: use threads")
     host, _, port = setting.coordinator.rpartition(":")
     if setting.coordinator and not (host and port.isdecimal() and 0 < int(port) < 2**16):
         raise UserError(

@@ -6,6 +6,8 @@ from typing import Annotated
 from byol_explore.rules import AtLeastTwo, BelowOne, Fraction, NotNegative, OneOf, Positive, Share, Sizes
 
 AUTO = "auto"  # the encoder that is usual for a kind of observations
+ENGINES = ("threads", "ray")
+INFERENCES = ("local", "central")
 
 
 @dataclass(frozen=True)
@@ -179,13 +181,37 @@ class RuntimeConfig:
     actor_devices: NotNegative[int] = 0
     """Devices that only act, for environments outside jit; with 0 the first learning device acts too."""
     actors: Positive[int] = 1
-    """Actor threads for environments outside jit, each with its share of them."""
+    """Actors for environments outside jit, each with its share of them: threads, or processes with engine ray."""
+    envs_per_actor: NotNegative[int] = 0
+    """Environments of each actor: num_envs becomes actors times as many; with 0 the actors share num_envs."""
     queue_size: Positive[int] = 1
     """Rollouts that wait for the learner, per actor; a full queue holds its actor up. Bounds the policy's lag."""
     deterministic: bool = False
     """Act and learn in turn, so that runs with environments outside jit are repeatable."""
     step_timeout: Positive[float] = 60.0
-    """Seconds that environments outside jit have for a step, and ten times as many to start, before the run ends."""
+    """Seconds that environments outside jit have for a step, and ten times as many to start, before the run ends (or
+    their actor is started again, with engine ray)."""
+    engine: Annotated[str, OneOf(ENGINES)] = "threads"
+    """Where environments outside jit are acted in: in threads of this process (threads), or in processes of their own
+    on this machine or many, which are started again when they die (ray; extra: ray; docs/cluster.md)."""
+    address: str = ""
+    """Engine ray: where a Ray cluster listens that is there already (host:port); empty starts one here for the run."""
+    inference: Annotated[str, OneOf(INFERENCES)] = "local"
+    """Engine ray: every actor acts with a copy of the policy (local), or a server acts for all of them at once, and
+    actors only step environments (central)."""
+    max_lag: Positive[int | None] = None
+    """Engine ray: sequences are dropped, and counted, whose policy is more than so many learner steps old; None allows
+    as many as ten rounds of all environments take."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.envs_per_actor, int) and self.envs_per_actor > 0 and isinstance(self.actors, int):
+            object.__setattr__(self, "num_envs", self.actors * self.envs_per_actor)
+
+    @property
+    def envs_per_rollout(self) -> int:
+        """Environments that the learner gets at once: an actor's, or those of as many Ray actors as fill a batch."""
+        share = self.num_envs // self.actors
+        return max(share, self.batch_size) if self.engine == "ray" else share
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,15 @@ _BUILT_IN = {
             runtime=dataclasses.replace(_ATARI.runtime, sequence_length=128),
         ),
     ),
+    "atari-400": Preset(
+        "the paper's Atari agent with its 400 actors and an inference server, on a Ray cluster of 401 CPUs",
+        dataclasses.replace(
+            _ATARI,
+            runtime=dataclasses.replace(
+                _ATARI.runtime, engine="ray", inference="central", actors=400, envs_per_actor=1, batch_size=40
+            ),
+        ),
+    ),
     "hard-eight": Preset("the paper's DM-HARD-8 agent on the eight tasks of our own, for accelerators", _HARD_EIGHT),
     "hard-eight-small": Preset(
         "a light encoder, a small core, small pictures and moves instead of numbers: Hard-Eight on two CPU cores",

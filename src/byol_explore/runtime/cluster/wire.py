@@ -1,0 +1,143 @@
+"""What goes over the wire between actors that only step environments and the inference server. Light: no JAX.
+
+Both ends agree on a layout when they meet; afterwards arrays follow each other without anything between them: every
+observation crosses once, with a few numbers beside it, and an action comes back. Nothing is unpickled: who speaks to
+the server can send numbers and nothing else.
+"""
+
+import json
+import socket
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from byol_explore.spaces import ActionSpec
+
+_LENGTH = struct.Struct("<I")
+_MOST = 1 << 16  # bytes of a greeting
+
+
+class Entry(NamedTuple):
+    """An array of a frame."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+
+
+class Layout(NamedTuple):
+    """The arrays of every frame, in their order."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(entry.nbytes for entry in self.entries)
+
+    def views(self, buffer: bytearray | memoryview) -> dict[str, np.ndarray]:
+        """The arrays of a frame in that memory, by name."""
+        views, at = {}, 0
+        for name, dtype, shape in self.entries:
+            size = int(np.prod(shape))
+            views[name] = np.frombuffer(buffer, dtype, size, at).reshape(shape)
+            at += size * np.dtype(dtype).itemsize
+        return views
+
+    @classmethod
+    def of(cls, arrays: dict[str, np.ndarray]) -> "Layout":
+        return cls(tuple(Entry(name, array.dtype.str, array.shape) for name, array in arrays.items()))
+
+
+def action_layout(spec: ActionSpec, num_envs: int) -> Layout:
+    return Layout(
+        (
+            Entry("discrete", "<i4", (num_envs, len(spec.discrete))),
+            Entry("continuous", "<f4", (num_envs, spec.continuous)),
+        )
+    )
+
+
+class Greeting(NamedTuple):
+    """What an actor says first."""
+
+    token: str
+    actor: int
+    attempt: int
+    layout: Layout
+
+    def encode(self) -> bytes:
+        entries = [list(entry) for entry in self.layout.entries]
+        words = json.dumps({"token": self.token, "actor": self.actor, "attempt": self.attempt, "layout": entries})
+        return _LENGTH.pack(len(words)) + words.encode()
+
+
+class Hearing:
+    """Bytes that come in pieces: first a greeting, then frames of its layout."""
+
+    def __init__(self) -> None:
+        self.greeting: Greeting | None = None
+        self._buffer, self._filled = bytearray(_LENGTH.size), 0
+        self._expects = "length"
+        self.received = 0
+
+    def hear(self, connection: socket.socket) -> Any:
+        """What is complete now: the greeting, or the arrays of a frame, which the next one overwrites; else None.
+
+        A ConnectionError when nobody speaks any more, a ValueError for nonsense.
+        """
+        count = connection.recv_into(memoryview(self._buffer)[self._filled :])
+        if count == 0:
+            raise ConnectionResetError("the other end has gone")
+        self._filled, self.received = self._filled + count, self.received + count
+        if self._filled < len(self._buffer):
+            return None
+        self._filled = 0
+        if self._expects == "length":
+            [length] = _LENGTH.unpack(self._buffer)
+            if not 0 < length <= _MOST:
+                raise ValueError(f"a greeting of {length} bytes")
+            self._expects, self._buffer = "greeting", bytearray(length)
+            return None
+        if self._expects == "greeting":
+            self.greeting = _decode(bytes(self._buffer))
+            self._expects, self._buffer = "frame", bytearray(self.greeting.layout.nbytes)
+            return self.greeting
+        assert self.greeting is not None
+        return self.greeting.layout.views(self._buffer)
+
+
+def _decode(words: bytes) -> Greeting:
+    try:
+        data = json.loads(words)
+        entries = tuple(
+            Entry(str(name), np.dtype(kind).str, tuple(map(int, shape))) for name, kind, shape in data["layout"]
+        )
+        if any("O" in entry.dtype or min(entry.shape, default=0) < 0 for entry in entries):
+            raise ValueError("arrays of something else than numbers")
+        return Greeting(str(data["token"]), int(data["actor"]), int(data["attempt"]), Layout(entries))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("no greeting") from error
+
+
+def prepare(connection: socket.socket) -> None:
+    """Small answers go at once, and an end that has gone without a word is noticed within a minute."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):  # not everywhere
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def receive_exactly(connection: socket.socket, buffer: bytearray) -> None:
+    """Fill the buffer; a ConnectionError when nobody speaks any more."""
+    view = memoryview(buffer)
+    while view:
+        count = connection.recv_into(view)
+        if count == 0:
+            raise ConnectionResetError("the other end has gone")
+        view = view[count:]

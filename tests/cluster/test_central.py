@@ -1,0 +1,87 @@
+"""Central inference with Ray: actors without JAX, and what happens when they or the server die."""
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+
+from byol_explore.errors import UserError
+from byol_explore.runtime.base import DispatchOutput
+from byol_explore.runtime.choosing import training_envs
+from byol_explore.runtime.cluster import crew
+from byol_explore.runtime.cluster.central import CENTRAL_COUNTS, CentralActors
+from byol_explore.runtime.sebulba import SebulbaState
+from byol_explore.settings.config import Config
+from cluster.test_ray_actors import config_for, counts, pids, play, play_until
+from host_worlds import QuickSebulba
+
+NOTHING = dict.fromkeys(CENTRAL_COUNTS, 0)
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+class QuickCentral(QuickSebulba):
+    source: CentralActors
+
+    def __init__(self, config: Config) -> None:
+        envs: Any = training_envs(config)
+        super().__init__(config, envs)
+        self.source = CentralActors(config, envs[0].spec)
+
+
+_started: list[QuickCentral] = []
+
+
+@pytest.fixture(autouse=True)
+def nobody_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(crew, "BACK_OFF", 0.05)
+    yield
+    while _started:
+        _started.pop().close()
+
+
+def start(**runtime: Any) -> QuickCentral:
+    _started.append(QuickCentral(config_for(**{"inference": "central", **runtime})))
+    return _started[-1]
+
+
+def goes_on(runtime: QuickCentral, state: SebulbaState, outputs: list[DispatchOutput], dispatches: int = 10) -> None:
+    for _ in range(dispatches):
+        state, output = runtime.dispatch(state)
+        outputs.append(output)
+    assert int(state.learner.step) == 2 * len(outputs), "no dispatch was short"
+
+
+def test_actors_have_no_jax_and_everything_survives_the_death_of_an_actor_and_of_the_server() -> None:
+    """One cluster, one run: a worker of each kind is killed, and both are replaced and counted."""
+    runtime = start(actors=2, num_envs=4)
+    state, outputs = play(runtime, 3)  # type: ignore[arg-type]
+    assert counts(outputs) == NOTHING
+    assert runtime.source._crew is not None
+    assert runtime.source._server is not None
+    for member in runtime.source._crew.members:
+        modules = ray.get(member.worker.modules.remote())
+        assert "byol_explore.runtime.cluster.stepping" in modules
+        assert not {"jax", "jaxlib", "equinox", "optax"} & set(modules)
+    os.kill(pids(runtime)[0], signal.SIGKILL)  # type: ignore[arg-type]
+    state = play_until(runtime, state, "actor_restarts", outputs)  # type: ignore[arg-type]
+    assert counts(outputs) == {**NOTHING, "actor_faults": 1, "actor_restarts": 1}
+    server = runtime.source._server.members[0].joined
+    assert server is not None
+    os.kill(server.pid, signal.SIGKILL)
+    state = play_until(runtime, state, "server_restarts", outputs)  # type: ignore[arg-type]
+    goes_on(runtime, state, outputs)
+    total = counts(outputs)
+    assert (total["server_faults"], total["server_restarts"], total["actor_faults"]) == (1, 1, 1)
+    statistics = runtime.source.statistics()
+    assert statistics.steps > 0
+    assert np.all(np.asarray(statistics.waits) >= 0.0)
+
+
+def test_lock_step_is_refused() -> None:
+    with pytest.raises(UserError, match=r"runtime\.inference central needs runtime\.engine ray, and cannot be"):
+        start(deterministic=True)
