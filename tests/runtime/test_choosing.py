@@ -1,0 +1,20 @@
+"""Which runtime a configuration gets, and what is said where it cannot have one."""
+
+import dataclasses
+import sys
+
+import pytest
+
+from byol_explore.errors import UserError
+from byol_explore.runtime.choosing import make_runtime
+from host_worlds import Scripted, host_config
+
+
+@pytest.mark.parametrize("inference", ["local", "central"])
+def test_ray_is_named_where_it_is_missing(inference: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "ray" or "runtime.cluster." in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    config = dataclasses.replace(host_config(engine="ray", inference=inference))
+    with pytest.raises(UserError, match=r"^runtime\.engine ray needs ray: pip install 'byol-explore\[ray\]'$"):
+        make_runtime(config, [Scripted()])
