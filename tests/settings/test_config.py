@@ -150,6 +150,7 @@ def test_runs_are_named_after_what_they_are(changes: dict[str, Any], expected: s
         (together(coordinator="here:port"), ["distributed.coordinator is 'here:port'", "host:port"]),
         (together(processes=3), ["3 processes", "batches of 16 sequences", "a multiple of 3"]),
         (together(env="rooms-3,rooms-4", processes=16), ["16 processes", "of 2 tasks", "a multiple of 32"]),
+        (dataclasses.replace(together(), runtime=ray()), ["runtime.engine ray", "distributed.processes 2", "threads"]),
         (together(timeout=0), ["distributed.timeout is 0", "positive"]),
         (changed(curiosity=CuriosityConfig(horizon=40)), ["curiosity.horizon 40", "sequence_length 33", "1 to 32"]),
         (changed(curiosity=CuriosityConfig(mixing=-0.1)), ["curiosity.mixing is -0.1", "negative"]),

@@ -179,7 +179,9 @@ def check_distributed(config: Config) -> None:
     if count > 1 and not setting.coordinator:
         raise UserError(f"distributed.processes is {count}: give distributed.coordinator too, as host:port")
     if count > 1 and config.runtime.engine == "ray":
-        raise UserError(f"runtime.engine ray feeds one learning process, and distributed.processes is {count}: use threads")
+        raise UserError(
+            f"runtime.engine ray feeds one process that learns, not distributed.processes {count}: use threads"
+        )
     host, _, port = setting.coordinator.rpartition(":")
     if setting.coordinator and not (host and port.isdecimal() and 0 < int(port) < 2**16):
         raise UserError(

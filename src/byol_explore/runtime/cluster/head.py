@@ -57,6 +57,6 @@ def _short() -> str | None:
 
 if __name__ == "__main__":
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", LOOPBACK: "0", **_NO_WORKERS}  # which Ray reads when it is imported
-    import ray
+    import ray  # pyright: ignore[reportMissingImports]
 
     main(ray, json.loads(sys.argv[1]))
