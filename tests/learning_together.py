@@ -84,26 +84,29 @@ def _plain(x: Any) -> Any:
 
 
 class Given:
-    """Rollouts that were made before; those of two processes are halves of those of one."""
+    """Rollouts that were made before; those of two processes are halves of those of one.
+
+    Where batches are cut one after the other, those of two processes have a part of each half: the environments of one
+    process stand in that order then.
+    """
 
     actors, waited = 1, 0.0
 
-    def __init__(self, processes: Processes) -> None:
-        self.processes, self.published, self.number = processes, 0, 0
+    def __init__(self, processes: Processes, *, in_turn: bool = True) -> None:
+        self.processes, self.in_turn, self.number = processes, in_turn, 0
 
     def start(self, actor: Any, step: int, rounds: int) -> None:
         self.actor = jax.tree.map(np.array, actor)
 
-    def publish(self, actor: Any, step: int) -> None:
-        self.published += actor is not None
+    def publish(self, actor: Any, step: int) -> None: ...
 
     def next(self) -> Rollout:
         self.number += 1
         spec = make_spec("vector")
         parts = [make_trajectory(spec, self.actor, 10 * self.number + seed) for seed in range(4)]
         trajectory, envs = jax.device_get(side_by_side(parts)), np.arange(ENVS)
-        if self.processes.count == 1:  # batches of one process are those of two: each has a part of every half
-            order = envs.reshape(2, 2, BATCH).swapaxes(0, 1).reshape(-1)
+        if self.processes.count == 1:
+            order = envs.reshape(2, 2, BATCH).swapaxes(0, 1).reshape(-1) if self.in_turn else envs
             trajectory, envs = permute_environments(trajectory, order.tolist()), order
         else:
             own = np.split(envs, 2)[self.processes.index]
@@ -136,9 +139,8 @@ class World:
 
 def outside_jit(processes: Processes, algorithm: str = "v-mpo") -> dict[str, np.ndarray]:
     """A dispatch from given rollouts: what was learned, and what was told of all environments in their order."""
-    runtime = Sebulba(
-        host_config(algorithm), [World()], jax.devices()[:2], source=Given(processes), processes=processes
-    )
+    source = Given(processes, in_turn=algorithm == "v-mpo")
+    runtime = Sebulba(host_config(algorithm), [World()], jax.devices()[:2], source=source, processes=processes)
     state, output = runtime.dispatch(runtime.init(0))
     steps = []
     for each in output.steps:

@@ -38,10 +38,13 @@ class Started(NamedTuple):
 
 
 @contextlib.contextmanager
-def processes(*commands: Sequence[object], devices: int = 1) -> Iterator[list[Started]]:
+def processes(
+    *commands: Sequence[object], devices: int = 1, inside: Sequence[Sequence[str]] = ()
+) -> Iterator[list[Started]]:
     """Python with these words, each with so many devices; all of their sessions are ended in the end.
 
-    Should the tests themselves be killed, the pipes to them close: what they run must end then.
+    Words of `inside` come before those of each. Should the tests themselves be killed, the pipes to them close: what
+    they run must end then.
     """
     environment = {
         **os.environ, "PYTHONPATH": str(TESTS), "JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu",
@@ -50,10 +53,10 @@ def processes(*commands: Sequence[object], devices: int = 1) -> Iterator[list[St
     }  # fmt: skip
     with contextlib.ExitStack() as stack:
         started: list[Started] = []
-        for words in commands:
+        for words, before in zip(commands, inside or [()] * len(commands), strict=True):
             out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
             process = subprocess.Popen(
-                [sys.executable, *map(str, words)], env=environment, cwd=TESTS, start_new_session=True,
+                [*before, sys.executable, *map(str, words)], env=environment, cwd=TESTS, start_new_session=True,
                 stdin=subprocess.PIPE, stdout=out, stderr=err,
             )  # fmt: skip
             stack.callback(_end, process)

@@ -16,6 +16,7 @@ from byol_explore.report.logs import read_metrics
 from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.settings.parts import DistributedConfig
 from command_line import call
+from namespaces import can_be_made, two_hosts
 from pairs import PATIENCE, Started, free_port, processes
 from runs import DISPATCH, arguments, tiny, without_times
 
@@ -36,7 +37,11 @@ HEARTBEATS = "UNAVAILABLE: The following tasks are unhealthy (stopped sending he
             6,
             "3 processes did not meet at 10.0.0.1:4711",
         ),
-        ("Polled an error from coordination service", 6, "process 0 at 10.0.0.1:4711 has ended or cannot be reached"),
+        (
+            "Terminating process because the JAX distributed service detected fatal errors.",
+            6,
+            "process 0 at 10.0.0.1:4711 has ended or cannot be reached",
+        ),
         ("", 9, "process 1 was ended by signal 9"),
     ],
 )
@@ -66,9 +71,9 @@ def test_wrong_values_need_no_learner(capsys: pytest.CaptureFixture[str], monkey
 # Two processes on this machine
 
 
-def commands(port: int, run: Path, *words: object) -> list[list[object]]:
+def commands(port: int, run: Path, *words: object, host: str = "127.0.0.1") -> list[list[object]]:
     """The same in both, but for the number; only the first has the run's directory."""
-    options = ["--distributed.coordinator", f"127.0.0.1:{port}", "--distributed.processes", 2,
+    options = ["--distributed.coordinator", f"{host}:{port}", "--distributed.processes", 2,
                "--distributed.timeout", 15, "--distributed.start-timeout", 240, *words]  # fmt: skip
     directories = [run, run.with_name("nowhere")]
     return [
@@ -198,3 +203,23 @@ def test_a_process_that_is_lost_ends_the_other_in_one_line(who: int, number: int
     first, _ = trained(run, "--resume", "--steps", steps + 4 * DISPATCH)
     assert first[0] == 0, first
     assert f"continuing from step {steps:,}" in first[1]
+
+
+@pytest.mark.slow
+def test_hosts_train_together_and_a_link_that_is_cut_ends_both(tmp_path: Path) -> None:
+    """Hosts are network namespaces: all that they have of each other is the link between them."""
+    if not can_be_made():
+        pytest.skip("network namespaces cannot be made here: that needs ip, and the rights of an administrator")
+    run = tmp_path / "run"
+    words = [*settings(log={"checkpoint_every": 2 * DISPATCH}), "--steps", 10**9]
+    with two_hosts() as hosts:
+        inside = [hosts.inside(index) for index in range(2)]
+        with processes(*commands(4711, run, *words, host=hosts.addresses[0]), inside=inside) as started:
+            when_it_runs(run, started)
+            hosts.cut()
+            began = time.monotonic()
+            for code, _, err in (each.end() for each in started):
+                assert code == 5, err
+                assert err.startswith("error: process "), err
+                assert err.count("\n") == 1, err
+            assert time.monotonic() - began < 120

@@ -22,7 +22,7 @@ from byol_explore.settings.parts import DistributedConfig
 _LOG_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+")  # of the libraries below JAX
 _OURS = ("error: ", "interrupted")
 _MOST = 1_000  # lines of theirs that are kept
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 is_learner = False  # whether this process is watched over already
 
@@ -36,17 +36,19 @@ def watch_over(arguments: Sequence[str], settings: DistributedConfig) -> int:
     )  # fmt: skip
     assert learner.stderr is not None
     try:
-        with _passing_on(learner):
+        with _passing_on(learner) as passed_on:
             noise = _listen(learner.stderr)
             code = learner.wait()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(learner.pid, signal.SIGKILL)  # whatever it has left behind
-    if code >= 0:
-        if code == 1:  # a mistake of ours, of which nothing should be lost
-            sys.stderr.writelines(noise)
-        return code
-    raise ProcessLost(what_happened("".join(noise), -code, settings))
+    except BaseException:
+        os.killpg(learner.pid, signal.SIGKILL)
+        raise
+    if code == 1:  # a mistake of ours, of which nothing should be lost
+        sys.stderr.writelines(noise)
+    if -code in passed_on:  # before it had begun
+        return 128 - code
+    if code < 0:
+        raise ProcessLost(what_happened("".join(noise), -code, settings))
+    return code
 
 
 def _listen(stream: Iterator[str]) -> list[str]:
@@ -68,17 +70,19 @@ def what_happened(noise: str, number: int, settings: DistributedConfig) -> str:
         return f"{settings.processes} processes did not meet at {settings.coordinator} within {seconds} s"
     if lost := re.search(r"stopped sending heartbeats\):\s+(\d+)|Task (\d+) heartbeat timeout", noise):
         return f"process {lost[1] or lost[2]} is not heard of any more; continue with --resume in all of them"
-    if "coordination service" in noise:
+    if "distributed service" in noise:
         other = f"process 0 at {settings.coordinator}" if settings.process else "another process"
         return f"{other} has ended or cannot be reached; continue with --resume in all of them"
     return f"process {settings.process} was ended by signal {number}; continue with --resume in all of them"
 
 
 @contextlib.contextmanager
-def _passing_on(learner: subprocess.Popen[str]) -> Iterator[None]:
-    """Signals go to the learner, which saves and stops."""
+def _passing_on(learner: subprocess.Popen[str]) -> Iterator[list[int]]:
+    """Signals go to the learner, which saves and stops; those that came."""
+    passed_on: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
+        passed_on.append(number)
         learner.send_signal(number)
 
     before = {each: signal.getsignal(each) for each in _SIGNALS}
@@ -86,7 +90,7 @@ def _passing_on(learner: subprocess.Popen[str]) -> Iterator[None]:
         if handler is not signal.SIG_IGN:  # as nohup does
             signal.signal(number, pass_on)
     try:
-        yield
+        yield passed_on
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,0 +1,51 @@
+"""Two hosts by network namespaces, where they can be made: each sees the other over one link, and nothing else."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Hosts(NamedTuple):
+    names: list[str]
+    addresses: list[str]
+    links: list[str]
+
+    def inside(self, index: int) -> list[str]:
+        """Words before a command that run it on a host."""
+        return ["ip", "netns", "exec", self.names[index]]
+
+    def cut(self) -> None:
+        """Nothing more gets from one to the other, and nobody is told."""
+        _ip("-n", self.names[0], "link", "set", self.links[0], "down")
+
+
+def can_be_made() -> bool:
+    """Whether this machine has namespaces and this user may make them."""
+    try:
+        with two_hosts():
+            return True
+    except (OSError, subprocess.CalledProcessError):
+        return False
+
+
+@contextlib.contextmanager
+def two_hosts() -> Iterator[Hosts]:
+    mark = os.getpid()
+    names, links = [f"byol-{mark}-{end}" for end in "ab"], [f"by{mark}{end}" for end in "ab"]
+    hosts = Hosts(names, ["10.77.0.1", "10.77.0.2"], links)
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            _ip("netns", "add", name)
+            stack.callback(_ip, "netns", "del", name)
+        _ip("link", "add", links[0], "netns", names[0], "type", "veth", "peer", "name", links[1], "netns", names[1])
+        for name, link, address in zip(names, links, hosts.addresses, strict=True):
+            _ip("-n", name, "addr", "add", f"{address}/24", "dev", link)
+            for each in ("lo", link):
+                _ip("-n", name, "link", "set", each, "up")
+        yield hosts
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
