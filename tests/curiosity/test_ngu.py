@@ -53,7 +53,8 @@ def statistics(moments: Moments) -> tuple[float, float]:
 
 def test_uncertainty_is_the_novelty_in_the_episode_times_that_of_all(case: Case) -> None:
     _, output = case.look()
-    usual, (mean, deviation), error = statistics(case.state.distances)[0], statistics(case.state.errors), errors(case)
+    usual = float(case.state.distances.mean_square) / (1.0 - DECAY ** int(case.state.distances.batches))
+    (mean, deviation), error = statistics(case.state.errors), errors(case)
     new, lifelong = np.zeros((TIME - 1, BATCH)), np.zeros((TIME - 1, BATCH))
     for t, env in np.ndindex(*new.shape):
         new[t, env] = slow_episodic([d / usual for d in nearest(case, t, env, seen_before(case, t, env))])
@@ -88,7 +89,7 @@ def test_statistics_are_those_of_what_was_learned_from(case: Case) -> None:
             began = max(np.flatnonzero(first[: t + 1, env]), default=0)
             found += nearest(case, t, env, [observation[i, env] for i in range(began, t + 1)])
     for moments, before, values in (
-        (after.distances, case.state.distances, np.asarray(found)),
+        (after.distances, case.state.distances, np.sqrt(found)),
         (after.errors, case.state.errors, errors(case)[~filling]),
     ):
         np.testing.assert_allclose(moments.mean, DECAY * before.mean + (1 - DECAY) * values.mean(), rtol=1e-4)

@@ -55,7 +55,7 @@ class Known(NamedTuple):
     """The random encoder, and running statistics."""
 
     target: Encoder
-    distances: moments.Moments  # squared, to the nearest
+    distances: moments.Moments  # to the nearest
     errors: moments.Moments  # of RND's predictor
 
 
@@ -86,7 +86,7 @@ class NGU(RND):
         _, nearest = self.recall(features.shape[-1]).walk(view.episode, features, sequence)
         error, (mean, _) = self.errors(state.target, sequence), moments.corrected(state.errors, DECAY)
         surprise = (jax.lax.stop_gradient(error[1:]) - mean) / moments.standard_deviation(state.errors, DECAY)
-        usual = jnp.maximum(moments.corrected(state.distances, DECAY)[0], 1e-8)
+        usual = jnp.maximum(moments.corrected(state.distances, DECAY)[1], 1e-8)  # the mean of squares
         novelty = episodic(nearest / usual) * jnp.clip(1.0 + surprise, 1.0, LIMIT)
         inverse = moments.masked_mean(inverse_losses(self.inverse, view.embedding, sequence.action), sequence.valid)
         distilled = moments.masked_mean(error, sequence.seen)
@@ -100,7 +100,7 @@ class NGU(RND):
         recall = self.recall(embedding.shape[-1])
         _, nearest = recall.walk(recall.blank(embedding.shape[1]), embedding, sequence)
         there = sequence.valid[..., None] & jnp.isfinite(nearest)
-        distances = moments.update_moments(state.distances, nearest, there, DECAY)
+        distances = moments.update_moments(state.distances, jnp.sqrt(nearest), there, DECAY)
         return Known(state.target, distances, moments.update_moments(state.errors, errors, sequence.seen, DECAY))
 
 
