@@ -18,6 +18,7 @@ from byol_explore.envs.base import Environment, EnvSpec, VectorEnv
 from byol_explore.envs.host import Boundaries, HostEnvironment
 from byol_explore.runtime.processes import ALONE, Processes
 from byol_explore.runtime.sebulba import Sebulba
+from byol_explore.runtime.sources import Source
 from byol_explore.settings.config import Config
 from byol_explore.settings.parts import LogConfig, RuntimeConfig, VMPOConfig
 from byol_explore.spaces import ActionSpec, Vector
@@ -251,8 +252,9 @@ class QuickSebulba(Sebulba):
     _compiled: dict[Any, Any] = {}  # noqa: RUF012
 
     def __init__(self, config: Config, envs: Sequence[HostEnvironment], learners: Sequence[Device] | None = None,
-                 actors: Sequence[Device] | None = None, processes: Processes = ALONE) -> None:  # fmt: skip
-        super().__init__(config, envs, learners, actors, processes=processes)
+                 actors: Sequence[Device] | None = None, source: Source | None = None, processes: Processes = ALONE,
+                 ) -> None:  # fmt: skip
+        super().__init__(config, envs, learners, actors, source, processes)
         sizes = RuntimeConfig(batch_size=config.runtime.batch_size, sequence_length=config.runtime.sequence_length)
         same = dataclasses.replace(config, env="", runtime=sizes, seed=0, steps=1, log=LogConfig())
         same = same, len(envs), str(self.envs[0].spec.observation), self.learner.stored_is_target
