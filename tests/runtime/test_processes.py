@@ -43,7 +43,8 @@ class Store:
     def key_value_set(self, key: str, value: str) -> None:
         self._check()
         with self.changed:
-            assert key not in self.values, "JAX does not overwrite"
+            if key in self.values:
+                raise RuntimeError(f"ALREADY_EXISTS: Config key {key} already exists.")
             self.values[key] = value
             self.changed.notify_all()
 
@@ -73,7 +74,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     store = Store()
     monkeypatch.setattr(module, "_store", lambda: store)
     monkeypatch.setattr(module, "_LOOK", 20)
-    monkeypatch.setattr(module, "_PATIENCE", 200)
+    monkeypatch.setattr(module, "_PATIENCE", 0.2)
     return store
 
 
@@ -120,15 +121,16 @@ def test_whoever_is_alone_hears_itself() -> None:
     assert ALONE.gather({"a": np.arange(3)})["a"].tolist() == [[0, 1, 2]]
 
 
-@pytest.mark.usefixtures("store")
-def test_a_failure_of_one_ends_the_others_in_its_words() -> None:
+def test_a_failure_of_one_ends_the_others_in_its_words(store: Store) -> None:
     first, second, third = members()
     results = at_once(
         lambda: first.everybody(1), lambda: second.everybody(1), lambda: third.fail(UserError("no such world"))
     )
-    for error in results[:2]:
+    for one, error in zip((first, second), results[:2], strict=True):
         assert isinstance(error, ProcessLost)
         assert str(error) == "process 2 has ended: no such world"
+        one.fail(error)  # which tells nothing new
+    assert [key for key in store.values if "/failed/" in key] == ["byol_explore/failed/2"]
 
 
 def test_the_first_waits_a_while_until_all_have_heard_why_it_ends(store: Store) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -23,7 +24,7 @@ from byol_explore.settings.parts import DistributedConfig
 from byol_explore.types import Array, PyTree
 
 _LOOK = 1000  # milliseconds between looks at what became of the others, while something is waited for
-_PATIENCE = 3000  # milliseconds in which others are to hear why process 0 ends
+_PATIENCE = 3.0  # seconds in which others are to hear why process 0 ends
 _FAREWELL = 10  # seconds in which all that have done their work leave together
 _FOLDER = "byol_explore"
 _NOT_THEIRS = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "UNIMPLEMENTED")  # errors of a program, not of the others
@@ -117,13 +118,17 @@ class Together:
             raise self._lost() from error
 
     def fail(self, error: BaseException) -> None:
-        """Tell all others why this one ends."""
+        """Tell all others why this one ends; process 0, whose store it is, waits a while until they have heard it."""
+        if isinstance(error, ProcessLost) and self._failure() is not None:
+            return  # it has been said by who has failed
         known = isinstance(error, UserError | DivergenceError)
         said = str(error) if known else f"{type(error).__name__} {one_line(error)}".strip()
+        end = time.monotonic() + _PATIENCE
         with contextlib.suppress(RuntimeError, UserError):  # nobody listens any more
             self._set(f"failed/{self.index}", said)
-            for other in range(1, self.count if self.index == 0 else 1):  # whose store this is
-                self._store.blocking_key_value_get(f"{_FOLDER}/heard/{other}", _PATIENCE)
+            for other in range(1, self.count if self.index == 0 else 1):
+                left = max(1, int(1000 * (end - time.monotonic())))
+                self._store.blocking_key_value_get(f"{_FOLDER}/heard/{other}", left)
 
     def _set(self, key: str, value: Any) -> None:
         try:
@@ -152,7 +157,8 @@ class Together:
             for key, said in self._store.key_value_dir_get(f"{_FOLDER}/failed"):
                 number = key.rpartition("/")[2]
                 if int(number) != self.index:
-                    self._set(f"heard/{self.index}", number)
+                    with contextlib.suppress(RuntimeError):  # it was said before
+                        self._store.key_value_set(f"{_FOLDER}/heard/{self.index}", number)
                     return ProcessLost(f"process {number} has ended: {json.loads(said)}")
         return None
 
