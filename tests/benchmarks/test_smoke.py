@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from byol_explore.errors import UserError
 from byol_explore.run.directory import write_config
 from byol_explore.runtime import first_look
 from byol_explore.settings.config import Config
@@ -89,6 +90,14 @@ def test_sebulba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         figures["training_steps_per_second"] / figures["bare_steps_per_second"]
     )
     assert figures["counting_rooms_over_bare"] > 0.0
+
+
+def test_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Ray is installed `tests/cluster` runs it."""
+    monkeypatch.setitem(sys.modules, "ray", None)
+    module = importlib.import_module("scale")
+    with pytest.raises(UserError, match=r"^benchmarks/scale.py needs ray: pip install 'byol-explore\[ray\]'$"):
+        module.measure(module.Arguments())
 
 
 @pytest.mark.slow
