@@ -25,7 +25,7 @@ test-integrations: .venv/installed-integrations
 
 # Acting with Ray, one test after the other, because they share a cluster; ARGS="-m slow" for a short drill.
 test-ray: .venv/installed-ray
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -m "not slow" tests/cluster $(ARGS)
+	$(BIN)/python -m pytest -m "not slow" tests/cluster $(ARGS)
 
 # Actors, inference servers and learners that are killed or stopped, fifty times.
 drill-ray: .venv/installed-ray

@@ -257,6 +257,12 @@ class QuickSebulba(Sebulba):
         super().__init__(config, envs, learners, actors, source, processes)
         sizes = RuntimeConfig(batch_size=config.runtime.batch_size, sequence_length=config.runtime.sequence_length)
         same = dataclasses.replace(config, env="", runtime=sizes, seed=0, steps=1, log=LogConfig())
-        same = same, len(envs), str(self.envs[0].spec.observation), self.learner.stored_is_target
+        same = (
+            same,
+            len(envs),
+            str(self.envs[0].spec.observation),
+            self.envs[0].spec.action,
+            self.learner.stored_is_target,
+        )
         self._init = self._compiled.setdefault(same, self._init)
         self._update = self._compiled.setdefault((same, tuple(self.mesh.devices.flat)), self._update)

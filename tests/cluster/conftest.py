@@ -1,4 +1,4 @@
-"""One small Ray cluster for all tests of this directory; whatever became of them, nothing of it is left behind."""
+"""A small Ray cluster for all tests of a file that wants one; whatever became of them, nothing of it is left behind."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from cluster.watching import ours, until
 ACTORS = 4
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     """Found by everybody who would start one; ended at last, and looked after."""
     before, shared = ours(), set(Path("/dev/shm").iterdir())
