@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import ray
 
+from byol_explore.runtime.cluster import crew
 from byol_explore.runtime.cluster.connecting import Connection
+from cluster.crews import started
 from cluster.watching import ours, until
 
 ACTORS = 4
@@ -24,3 +26,12 @@ def cluster() -> Iterator[None]:
         until(lambda: ours() <= before, "processes of Ray are left")
         assert set(Path("/dev/shm").iterdir()) <= shared
         assert not ray.is_initialized()
+
+
+@pytest.fixture(autouse=True)
+def nobody_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test that fails does not disturb the next; and nobody waits long before a new start."""
+    monkeypatch.setattr(crew, "BACK_OFF", 0.05)
+    yield
+    while started:
+        started.pop().close()

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,45 +10,21 @@ import ray
 
 from byol_explore.errors import UserError
 from byol_explore.runtime.base import DispatchOutput
-from byol_explore.runtime.choosing import training_envs
-from byol_explore.runtime.cluster import crew
-from byol_explore.runtime.cluster.central import CENTRAL_COUNTS, CentralActors
+from byol_explore.runtime.cluster.central import CENTRAL_COUNTS
 from byol_explore.runtime.sebulba import SebulbaState
-from byol_explore.settings.config import Config
-from cluster.test_ray_actors import config_for, counts, pids, play, play_until
-from host_worlds import QuickSebulba
+from cluster.crews import Quick, counts, pids, play, play_until
+from cluster.crews import start as start_any
 
 NOTHING = dict.fromkeys(CENTRAL_COUNTS, 0)
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
-class QuickCentral(QuickSebulba):
-    source: CentralActors
-
-    def __init__(self, config: Config) -> None:
-        envs: Any = training_envs(config)
-        super().__init__(config, envs)
-        self.source = CentralActors(config, envs[0].spec)
+def start(**runtime: Any) -> Quick:
+    return start_any(**{"inference": "central", **runtime})
 
 
-_started: list[QuickCentral] = []
-
-
-@pytest.fixture(autouse=True)
-def nobody_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(crew, "BACK_OFF", 0.05)
-    yield
-    while _started:
-        _started.pop().close()
-
-
-def start(**runtime: Any) -> QuickCentral:
-    _started.append(QuickCentral(config_for(**{"inference": "central", **runtime})))
-    return _started[-1]
-
-
-def goes_on(runtime: QuickCentral, state: SebulbaState, outputs: list[DispatchOutput], dispatches: int = 10) -> None:
+def goes_on(runtime: Quick, state: SebulbaState, outputs: list[DispatchOutput], dispatches: int = 10) -> None:
     for _ in range(dispatches):
         state, output = runtime.dispatch(state)
         outputs.append(output)

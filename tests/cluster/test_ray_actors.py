@@ -3,11 +3,7 @@
 import dataclasses
 import os
 import signal
-import time
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -16,81 +12,16 @@ import pytest
 from builders import leaves_with_names
 from byol_explore.envs.registry import register_env
 from byol_explore.errors import EnvironmentFailure, UserError
-from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.choosing import make_runtime, training_envs
 from byol_explore.runtime.cluster import crew
-from byol_explore.runtime.cluster.source import COUNTS, RayActors
-from byol_explore.runtime.sebulba import Sebulba, SebulbaState
-from byol_explore.settings.config import Config
-from host_worlds import BATCH, ENVS, LOADS, QuickSebulba, Scripted, host_config
+from byol_explore.runtime.cluster.source import COUNTS
+from cluster.crews import config_for, counts, pids, play, play_until, start
+from host_worlds import BATCH, ENVS, LOADS, QuickSebulba, Scripted
 from unruly import LENGTH as EPISODE
 
-UNRULY = "gymnasium:unruly:Unruly-v0"
 NOTHING = dict.fromkeys(COUNTS, 0)
 
 pytestmark = pytest.mark.usefixtures("cluster")
-
-
-class QuickRay(QuickSebulba):
-    source: RayActors
-
-    def __init__(self, config: Config) -> None:
-        envs: Any = training_envs(config)
-        super().__init__(config, envs)
-        self.source = RayActors(config, envs[0].spec)
-
-
-_started: list[Sebulba] = []
-
-
-@pytest.fixture(autouse=True)
-def nobody_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A test that fails does not disturb the next; and nobody waits long before a new start."""
-    monkeypatch.setattr(crew, "BACK_OFF", 0.05)
-    yield
-    while _started:
-        _started.pop().close()
-
-
-def config_for(env: str = UNRULY, words: dict[str, Any] | None = None, **runtime: Any) -> Config:
-    settings = tuple(f"{name}={value}" for name, value in (words or {}).items())
-    config = dataclasses.replace(host_config(**{"engine": "ray", **runtime}), env=env, env_settings=settings)
-    return config.validate()
-
-
-def start(env: str = UNRULY, words: dict[str, Any] | None = None, **runtime: Any) -> QuickRay:
-    _started.append(QuickRay(config_for(env, words, **runtime)))
-    return _started[-1]  # pyright: ignore[reportReturnType]
-
-
-def play(runtime: Sebulba, dispatches: int) -> tuple[SebulbaState, list[DispatchOutput]]:
-    state, outputs = runtime.init(0), []
-    for _ in range(dispatches):
-        state, output = runtime.dispatch(state)
-        outputs.append(output)
-    return state, outputs
-
-
-def counts(outputs: list[DispatchOutput]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for output in outputs:
-        total.update(output.counts)
-    return dict(total)
-
-
-def pids(runtime: QuickRay) -> list[int]:
-    assert runtime.source._crew is not None
-    return [member.joined.pid for member in runtime.source._crew.members if member.joined is not None]
-
-
-def play_until(runtime: QuickRay, state: SebulbaState, name: str, outputs: list[DispatchOutput]) -> SebulbaState:
-    """Until something has been counted."""
-    deadline = time.monotonic() + 120
-    while counts(outputs).get(name, 0) == 0:
-        assert time.monotonic() < deadline, f"no {name} was ever counted"
-        state, output = runtime.dispatch(state)
-        outputs.append(output)
-    return state
 
 
 # Without faults
