@@ -144,6 +144,7 @@ def test_runs_are_named_after_what_they_are(changes: dict[str, Any], expected: s
         (together(process=2), ["distributed.process is 2", "0 to 1"]),
         (together(processes=1, process=1), ["distributed.process is 1", "must be 0"]),
         (together(coordinator=""), ["distributed.processes is 2", "distributed.coordinator", "host:port"]),
+        (together(processes=1), ["distributed.coordinator is '127.0.0.1:4711'", "distributed.processes is 1"]),
         (together(coordinator="here"), ["distributed.coordinator is 'here'", "host:port"]),
         (together(coordinator=":4711"), ["distributed.coordinator is ':4711'", "host:port"]),
         (together(coordinator="here:70000"), ["distributed.coordinator is 'here:70000'", "host:port"]),

@@ -178,6 +178,10 @@ def check_distributed(config: Config) -> None:
         raise UserError(f"distributed.process is {setting.process}: with distributed.processes {count} {accepted}")
     if count > 1 and not setting.coordinator:
         raise UserError(f"distributed.processes is {count}: give distributed.coordinator too, as host:port")
+    if count == 1 and setting.coordinator:
+        raise UserError(
+            f"distributed.coordinator is {setting.coordinator!r}, but distributed.processes is 1: give both"
+        )
     if count > 1 and config.runtime.engine == "ray":
         raise UserError(
             f"runtime.engine ray feeds one process that learns, not distributed.processes {count}: use threads"
