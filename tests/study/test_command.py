@@ -97,6 +97,7 @@ def test_a_dry_run_prints_commands_and_does_nothing(call: Call) -> None:
         ("", ["name a study: algorithms, ", "laptop"]),
         ("desktop", ["unknown study 'desktop'", "laptop", "path of a TOML file"]),
         ("small.toml --parallel 0", ["--parallel is 0"]),
+        ("small.toml --parallel 0 --dry-run", ["--parallel is 0"]),
         ("small.toml --seeds -1", ["--seeds is -1"]),
         ("small.toml --only icm", ["--only 'icm' fits none of the 2 runs"]),
         ("small.toml --dir small.toml", ["small.toml is a file"]),
@@ -117,7 +118,8 @@ def test_a_mistake_gets_one_line_and_nothing_is_run(call: Call, words: str, part
 
 def test_ray_is_an_extra(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "byol_explore.study.ray_tasks", raising=False)
+    for module in ("study.ray_tasks", "runtime.cluster.rays"):
+        monkeypatch.delitem(sys.modules, f"byol_explore.{module}", raising=False)
     code, out, err = call("small.toml", "--launcher", "ray")
     assert (code, out) == (2, "")
     assert err == "error: --launcher ray needs ray: pip install 'byol-explore[ray]'\n"

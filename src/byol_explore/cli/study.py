@@ -115,8 +115,9 @@ def _run_missing(command: StudyCommand, study: Study, directory: Path) -> int:
 
 def _launcher(command: StudyCommand) -> Callable[[int], "Launcher"]:
     """Where the runs go on."""
-    from byol_explore.study.processes import LocalProcesses
+    from byol_explore.study.processes import LocalProcesses, check_parallel
 
+    check_parallel(command.parallel)
     if command.launcher == "local":
         if command.address:
             raise UserError(f"--address is {command.address!r}: only --launcher ray has one")

@@ -14,10 +14,17 @@ from pathlib import Path
 from typing import Protocol
 
 from byol_explore.envs.adapters.atari_settings import available_cores
+from byol_explore.errors import UserError
 from byol_explore.report.words import brief
 
 _TAIL = 65_536  # bytes of a log that are looked at for its last line
 _LONGEST = 1_000  # letters of that line
+
+
+def check_parallel(parallel: int) -> None:
+    """A UserError if nothing could ever run."""
+    if parallel < 1:
+        raise UserError(f"--parallel is {parallel}: it must be positive")
 
 
 def core_shares(parallel: int, cores: Sequence[int]) -> list[tuple[int, ...]]:

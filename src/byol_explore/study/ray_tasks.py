@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import ray  # pyright: ignore[reportMissingImports]
-
 from byol_explore.errors import UserError, one_line
+from byol_explore.runtime.cluster.rays import ray
 from byol_explore.study.processes import Child, Running, last_line, usable_cores
 from byol_explore.versions import versions
 
@@ -39,7 +38,7 @@ class RayTasks:
         _check_address(address)
         own = {"address": address} if address else {"num_cpus": len(usable_cores()), "include_dashboard": False}
         try:
-            ray.init(log_to_driver=False, logging_level="ERROR", **own)  # pyright: ignore[reportArgumentType]
+            ray.init(log_to_driver=False, logging_level="ERROR", **own)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise UserError(f"there is no Ray cluster at --address {address!r}: {one_line(error)}") from error
         try:

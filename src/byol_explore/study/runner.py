@@ -16,7 +16,7 @@ from byol_explore.study.display import NullStudyDisplay, StudyDisplay, StudyProg
 from byol_explore.study.eta import seconds_left
 from byol_explore.study.file import Study, difference, read_study
 from byol_explore.study.plan import PlannedRun, plan_runs, shell_line
-from byol_explore.study.processes import Launcher, LocalProcesses, Running
+from byol_explore.study.processes import Launcher, LocalProcesses, Running, check_parallel
 from byol_explore.study.state import RunState, look, read_failures, write_state
 
 _POLL = 0.2  # seconds between looks at the processes
@@ -40,8 +40,7 @@ def run_study(
     After Ctrl-C and SIGTERM the runs save and stop first; then Interrupts.Stopped is raised.
     """
     directory, display = Path(directory), display or NullStudyDisplay()
-    if parallel < 1:
-        raise UserError(f"--parallel is {parallel}: it must be positive")
+    check_parallel(parallel)
     if retries < 0:
         raise UserError(f"--retries is {retries}: it must not be negative")
     chosen = plan_runs(study, seeds=seeds, only=only)
