@@ -21,11 +21,14 @@ from builders import (
     largest,
     leaves_with_names,
     make,
+    make_spec,
+    materials_for,
     numpy_action_rows,
     numpy_belief,
     numpy_core,
     numpy_linear,
     numpy_mlp,
+    small_config,
 )
 from byol_explore.curiosity.byol_explore import BYOLExplore, Landings
 from byol_explore.curiosity.byol_hindsight import BOUND, BYOLHindsight, Critic, invariance_loss
@@ -38,6 +41,11 @@ from methods import Case, explore, make_case
 @pytest.fixture(scope="module")
 def case() -> Case:
     return make_case("byol-hindsight")
+
+
+@pytest.fixture(scope="module")
+def paper(case: Case) -> Case:
+    return case._replace(method=dataclasses.replace(case.method, forecaster=None))
 
 
 # Against loops
@@ -62,7 +70,10 @@ def slow_parts(case: Case, view: View) -> dict[tuple[int, int, int], tuple[np.nd
             c = np.concatenate([numpy_belief(state), action])
             state = numpy_core(method.core, state, action)
             z = numpy_mlp(method.generator, np.concatenate([c, w, noise[k - 1, j]]))
+            z = z if method.forecaster is None else noise[k - 1, j] + z
             guess = numpy_mlp(method.predictor, np.concatenate([numpy_belief(state), z]))
+            if method.forecaster is not None:
+                guess = unit(numpy_mlp(method.forecaster, numpy_belief(state))) + guess
             parts[j, t, k] = c, z, float(np.sum((unit(guess) - unit(w)) ** 2))
     return parts
 
@@ -72,7 +83,9 @@ def slow_score(critic: Any, c: np.ndarray, z: np.ndarray) -> float:
     return float(BOUND * unit(u) @ unit(v))
 
 
-def test_loss_and_uncertainty_are_the_sums_of_both_parts(case: Case) -> None:
+@pytest.mark.parametrize("way", ["case", "paper"])
+def test_loss_and_uncertainty_are_the_sums_of_both_parts(way: str, request: pytest.FixtureRequest) -> None:
+    case: Case = request.getfixturevalue(way)
     view, output = case.look()
     parts = slow_parts(case, view)
     told, losses = {}, {}
@@ -217,16 +230,31 @@ def test_the_world_model_learns_by_byol_explores_own_loss(case: Case) -> None:
     assert largest(theirs.encoder) > 1e-3
 
 
-def test_without_a_forecaster_the_reconstruction_trains_it(case: Case) -> None:
-    """The paper's way: what is said of a batch is the same."""
-    paper = case._replace(method=dataclasses.replace(case.method, forecaster=None))
-    (_, output), (_, expected) = paper.look(), case.look()
-    np.testing.assert_allclose(output.loss, expected.loss, rtol=1e-6)
-    np.testing.assert_allclose(output.uncertainty, expected.uncertainty, rtol=1e-5, atol=1e-6)
+def test_without_a_forecaster_the_reconstruction_trains_it(case: Case, paper: Case) -> None:
     representation, method, _ = gradients(paper, 1.0, 0.0)
     other, _, _ = gradients(case, 1.0, 0.0)
     assert largest(method.core) > 0 < largest(representation.encoder)
     assert largest(jax.tree.map(np.subtract, representation, other)) > 1e-3
+
+
+def test_at_the_start_hindsight_tells_nothing() -> None:
+    materials = materials_for(small_config("byol-hindsight"), make_spec("vector", "hybrid"))
+    method, rng = BYOLHindsight.make(materials, jax.random.key(0)), np.random.default_rng(0)
+    sizes = (materials.network.belief_size + method.core.gates, materials.embedding_size, method.size)
+    condition, target, noise = (jnp.asarray(rng.normal(size=(BATCH, size)), jnp.float32) for size in sizes)
+    np.testing.assert_array_equal(method.generate(condition, target, noise), noise)
+
+
+def test_telling_costs_the_generator_and_nobody_is_paid_for_it(case: Case) -> None:
+    """The cost is of its gradient alone; what is reported and paid stays the same."""
+    free, dear = (case._replace(method=dataclasses.replace(case.method, cost=cost)) for cost in (0.0, 0.5))
+    (_, cheap), (_, output) = free.look(), dear.look()
+    np.testing.assert_allclose(output.loss, cheap.loss, rtol=1e-6)
+    np.testing.assert_allclose(output.uncertainty, cheap.uncertainty, rtol=1e-5, atol=1e-6)
+    (rest, method, _), (other, without, _) = gradients(dear, 1.0, 0.0), gradients(free, 1.0, 0.0)
+    generator = jax.tree.map(np.subtract, method.generator, without.generator)
+    assert np.sum(generator.layers[-1].weight * np.asarray(case.method.generator.layers[-1].weight)) > 1e-3
+    assert_trees_close((rest, method.critic, method.predictor), (other, without.critic, without.predictor), rtol=1e-5)
 
 
 def flows(case: Case, weight: float) -> tuple[BYOLHindsight, Landings]:

@@ -19,9 +19,14 @@ What is pure noise moves into z, and costs nothing; what can be learned cannot h
 learner step, the same for all starts of an environment, so that sequences are paid alike whole and step by step.
 
 The paper's world model minimises L_rec + lambda L_inv too. While the critic is still learning z tells all of w, the
-reconstructor looks at nothing else, and nothing is left that keeps embeddings apart: they collapse. So here the world
-model has BYOL-Explore's own loss, of a forecaster of w from b_{t,k} that has no other task, and L_rec does not reach
-it. Without `curiosity.forecasts` it is as in the paper.
+reconstructor looks at nothing else, and nothing is left that keeps embeddings apart: they collapse. And L_inv, which
+says little of what is new, becomes most of the uncertainty. So here a forecaster F of w from b_{t,k} comes first. It
+has BYOL-Explore's own loss, which alone trains the world model, and hindsight has to tell only what F could not know:
+
+    z = eps + G(c, w, eps)      w^ = sg(F(b_{t,k}) / |F(b_{t,k})|) + R(b_{t,k}, z)
+
+G begins at 0, where z is pure noise, and pays kappa |G|^2 / 2 for what it tells, kappa for a nat, so that it keeps
+silent where telling does not help. Without `curiosity.forecasts` all is as in the paper.
 """
 
 from typing import NamedTuple, Self
@@ -61,13 +66,14 @@ class Critic(eqx.Module):
 class BYOLHindsight(BYOLExplore):
     """BYOL-Explore whose predictor is the reconstructor, with a generator, a critic and a forecaster beside it."""
 
-    reads = (*BYOLExplore.reads, "invariance", "hindsight_size", "forecasts")
+    reads = (*BYOLExplore.reads, "invariance", "hindsight_size", "forecasts", "hindsight_cost")
     contrasts = True
 
-    forecaster: MLP | None  # what trains the world model; None if the reconstruction does
+    forecaster: MLP | None  # what trains the world model; None if all is as in the paper
     generator: MLP
     critic: Critic
     invariance: float = eqx.field(static=True)
+    cost: float = eqx.field(static=True)  # kappa
     size: int = eqx.field(static=True)  # of z and eps
 
     @classmethod
@@ -77,15 +83,16 @@ class BYOLHindsight(BYOLExplore):
         base = BYOLExplore.make(materials, explore_key)
         target, own = materials.embedding_size, materials.settings.hindsight_size
         size, hidden = target if own is None else own, materials.network.predictor_hidden
+        forecasts = materials.settings.forecasts
         belief, condition = materials.network.belief_size, materials.network.belief_size + base.core.gates
         return cls(
             core=base.core, action=base.action, project_action=base.project_action,
             predictor=MLP(belief + size, hidden, target, keys[0]),
             horizon=base.horizon, target_decay=base.target_decay,
-            forecaster=base.predictor if materials.settings.forecasts else None,
-            generator=MLP(condition + target + size, hidden, size, keys[1]),
+            forecaster=base.predictor if forecasts else None,
+            generator=MLP(condition + target + size, hidden, size, keys[1], scale=0.0 if forecasts else 1.0),
             critic=Critic(MLP(condition, hidden, size, keys[2]), MLP(size, hidden, size, keys[3])),
-            invariance=materials.settings.invariance, size=size,
+            invariance=materials.settings.invariance, cost=materials.settings.hindsight_cost, size=size,
         )  # fmt: skip
 
     def init(self, materials: Materials, encoder: Encoder, key: Array) -> Hindsight:
@@ -98,19 +105,18 @@ class BYOLHindsight(BYOLExplore):
         return state.target
 
     def compare(self, state: Hindsight, landings: Landings) -> tuple[Array, dict[str, Array]]:
-        """L_rec + lambda L_inv of each prediction; critic and world model have parts of their own that are 0."""
+        """L_rec + lambda L_inv of each prediction; what only trains has parts of its own that are 0."""
         condition, belief = jnp.concatenate([landings.before, landings.action], axis=-1), landings.belief
         forecast, known = self.forecast(landings), jax.lax.stop_gradient(condition)
         if self.forecaster is not None:
             condition, belief = known, jax.lax.stop_gradient(belief)
         noise = self.noise(state, landings.valid.shape[-1])[landings.horizon - 1]
         told = self.generate(condition, landings.target, noise)
-        rebuilt = self.predictor(jnp.concatenate([belief, told], axis=-1))
-        error = latent.cosine_distance(rebuilt, landings.target)
+        error = latent.cosine_distance(self.reconstruct(belief, told), landings.target)
         hidden = self.generate(known, landings.target, noise)  # the same, but for its gradient
         told_of = invariance_loss(jax.lax.stop_gradient(self.critic)(known, hidden), landings.valid)
         found = invariance_loss(self.critic(known, jax.lax.stop_gradient(hidden)), landings.valid)
-        others = forecast - found
+        others = forecast - found + self.price(told, noise)
         loss = error + self.invariance * told_of + others - jax.lax.stop_gradient(others)
         return loss, {"reconstruction_error": error, "invariance": told_of, "forecast_error": forecast}
 
@@ -122,7 +128,19 @@ class BYOLHindsight(BYOLExplore):
 
     def generate(self, condition: Array, target: Array, noise: Array) -> Array:
         """Z [..., B, size]."""
-        return self.generator(jnp.concatenate([condition, target, noise], axis=-1))
+        told = self.generator(jnp.concatenate([condition, target, noise], axis=-1))
+        return told if self.forecaster is None else noise + told
+
+    def reconstruct(self, belief: Array, told: Array) -> Array:
+        """W^ [..., B, N] of what was known and of z: beside a forecast only the rest."""
+        rest = self.predictor(jnp.concatenate([belief, told], axis=-1))
+        if self.forecaster is None:
+            return rest
+        return rest + jax.lax.stop_gradient(latent.l2_normalize(self.forecaster(belief)))
+
+    def price(self, told: Array, noise: Array) -> Array:
+        """What z costs the generator, [..., B]."""
+        return jnp.zeros(()) if self.forecaster is None else self.cost * jnp.sum(jnp.square(told - noise), axis=-1) / 2
 
     def noise(self, state: Hindsight, batch: int) -> Array:
         """Eps [K, B, size], until the next learner step."""

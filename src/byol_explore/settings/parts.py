@@ -71,8 +71,10 @@ class CuriosityConfig:
     hindsight_size: Positive[int | None] = None
     """byol-hindsight: the size of z and of its noise (256 elsewhere); None is that of an embedding."""
     forecasts: bool = True
-    """byol-hindsight: whether the world model learns by BYOL-Explore's own loss, so that embeddings stay apart; else by
-    the reconstruction, as in its paper."""
+    """byol-hindsight: whether the world model learns by BYOL-Explore's own loss, so that embeddings stay apart, and z
+    need only tell what its forecast lacks; else all is as in its paper."""
+    hindsight_cost: NotNegative[float] = 0.01
+    """byol-hindsight, with forecasts: what telling a nat costs, so that z is noise where telling does not help."""
     mixing: NotNegative[float] = 0.1
     """lambda, the weight of the intrinsic reward in the mixed regime."""
     loss_weight: NotNegative[float] = 1.0
