@@ -62,6 +62,13 @@ def test_every_benchmark_can_be_loaded_and_is_run_by_a_test() -> None:
         assert name in tested or (Path(__file__).parent / f"test_{name}_table.py").exists()
 
 
+def test_distraction(tmp_path: Path) -> None:
+    sizes = {"rollouts": 2, "last": 2, "steps": 64, "num_envs": 4, "variants": ("rnd",), "env": "tv-rooms-2"}
+    figures = figures_of("distraction", tmp_path, **sizes)
+    assert set(figures) == {"rnd: television", "rnd: doors"}
+    assert figures["rnd: television"] > 0
+
+
 @pytest.mark.slow
 def test_throughput(tmp_path: Path) -> None:
     figures = figures_of("throughput", tmp_path, preset=preset(tiny(devices=2)), seconds=0.05)
