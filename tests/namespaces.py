@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -20,6 +22,22 @@ class Hosts(NamedTuple):
         """Nothing more gets from one to the other, and nobody is told."""
         _ip("-n", self.names[0], "link", "set", self.links[0], "down")
 
+    def join(self) -> None:
+        """The link is there again."""
+        _ip("-n", self.names[0], "link", "set", self.links[0], "up")
+
+    def pids(self, index: int) -> set[int]:
+        """All processes of a host, and nobody else's."""
+        return set(map(int, _ip("netns", "pids", self.names[index]).split()))
+
+    def end(self, index: int) -> None:
+        """All processes of a host, at once, as if its power had failed."""
+        while pids := self.pids(index):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+
 
 def can_be_made() -> bool:
     """Whether this machine has namespaces and this user may make them."""
@@ -34,7 +52,7 @@ def can_be_made() -> bool:
 def two_hosts() -> Iterator[Hosts]:
     mark = os.getpid()
     names, links = [f"byol-{mark}-{end}" for end in "ab"], [f"by{mark}{end}" for end in "ab"]
-    hosts = Hosts(names, ["10.77.0.1", "10.77.0.2"], links)
+    hosts = Hosts(names, ["10.0.0.1", "10.0.0.2"], links)
     with contextlib.ExitStack() as stack:
         for name in names:
             _ip("netns", "add", name)
@@ -47,5 +65,5 @@ def two_hosts() -> Iterator[Hosts]:
         yield hosts
 
 
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+def _ip(*words: str) -> str:
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout

@@ -1,0 +1,148 @@
+"""A Ray cluster of two hosts, by network namespaces: its lines, a link that is cut for a while, and a lost host."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from cluster.nodes import Nodes, two_nodes
+from cluster.noting import ENOUGH
+from cluster.test_whole_runs import config_for, logged
+from cluster.watching import PATIENCE, until
+from runs import DISPATCH, arguments
+
+ACTORS, CPUS = 2, (3, 2)  # one actor on each host, and room for all on the first
+CUT = 20.0  # seconds
+QUICKLY = {  # Ray takes a host for lost after 3 times 2 seconds instead of a minute
+    "RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000", "RAY_health_check_failure_threshold": "3",
+}  # fmt: skip
+
+
+class Run:
+    """A run whose learner is on the first host, and what its environments have noted."""
+
+    def __init__(self, nodes: Nodes, directory: Path, **runtime: object) -> None:
+        self.nodes, self.directory, self._notes = nodes, directory / "run", directory / "notes"
+        config = config_for(10**9, address=nodes.address, actors=ACTORS, **runtime)
+        config = dataclasses.replace(
+            config, env="gymnasium:cluster.noting:Noting-v0", env_settings=(f"kwargs.notes={self._notes}",),
+            success_above=0.5, stop_at_success=1.0,
+        )  # fmt: skip
+        words = ["byol-explore", "train", "--quiet", *arguments(config), "--run-dir", self.directory]
+        self.process: subprocess.Popen[str] = nodes.begin(0, *words)
+
+    def noted(self, index: int) -> dict[str, int]:
+        """Steps of every process that has acted on a host."""
+        directory = self._notes / str(Path(f"/var/run/netns/{self.nodes.hosts.names[index]}").stat().st_ino)
+        sizes = {path.name: path.stat().st_size for path in directory.glob("*")}
+        return {name: size for name, size in sizes.items() if size}
+
+    def steps_on(self, index: int) -> int:
+        return sum(self.noted(index).values())
+
+    def counted(self, name: str) -> int:
+        rows = logged(self.directory)
+        return rows[-1][name] if rows else 0
+
+    def wait_for_steps(self, *indices: int) -> float:
+        """Seconds until there are new steps on these hosts, and lines in the log."""
+        began, before = time.monotonic(), [self.steps_on(index) for index in indices]
+        lines = len(logged(self.directory))
+
+        def there() -> bool:
+            assert self.process.poll() is None, self.process.communicate()
+            steps = [self.steps_on(index) for index in indices]
+            return all(after > earlier + 50 for earlier, after in zip(before, steps, strict=True))
+
+        until(there, f"no steps on hosts {indices}")
+        until(lambda: len(logged(self.directory)) >= lines + 3, "the learner does not go on")
+        return time.monotonic() - began
+
+    def finish(self) -> str:
+        """Let it succeed, which ends it; what it has printed."""
+        (self._notes / ENOUGH).touch()
+        out, err = self.process.communicate(timeout=PATIENCE)
+        assert (self.process.returncode, err) == (0, "")
+        return out
+
+    def check(self) -> None:
+        """Every step was counted once, and every new process of an actor as one restart after one fault."""
+        rows = logged(self.directory)
+        assert rows[0]["steps"] == DISPATCH
+        assert all(after["steps"] - row["steps"] == DISPATCH for row, after in pairwise(rows)), "an unbroken count"
+        processes = len(self.noted(0)) + len(self.noted(1))
+        counts = ("actor_faults", "actor_restarts", "actors_given_up")
+        assert [rows[-1][name] for name in counts] == [processes - ACTORS, processes - ACTORS, 0]
+        assert not self.nodes.actors(0) | self.nodes.actors(1), "actors are left"
+
+
+@contextmanager
+def running(directory: Path, variables: dict[str, str], **runtime: object) -> Iterator[Run]:
+    """A run that acts on both hosts."""
+    shared = set(Path("/dev/shm").iterdir())
+    with two_nodes(directory, CPUS, **variables) as nodes:
+        run = Run(nodes, directory, **runtime)
+        try:
+            run.wait_for_steps(0, 1)
+            assert [len(run.noted(index)) for index in range(2)] == [1, 1]
+            yield run
+        finally:
+            if run.process.poll() is None:
+                run.process.kill()
+                run.process.communicate()
+    assert set(Path("/dev/shm").iterdir()) <= shared
+    assert not any(path.exists() for path in nodes.files)
+
+
+def test_a_host_that_is_gone_for_good_costs_one_restart_on_the_other(tmp_path: Path) -> None:
+    with running(tmp_path, QUICKLY) as run:
+        run.nodes.hosts.cut()
+        run.nodes.hosts.end(1)
+        run.wait_for_steps(0)
+        until(lambda: len(run.noted(0)) == ACTORS, "nobody acts in the place of the lost actor")
+        run.wait_for_steps(0)
+        run.finish()
+        run.check()
+        assert run.counted("actor_restarts") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("inference", "limit"), [("local", 60.0), ("local", 3.0), ("central", 60.0)])
+def test_a_link_that_is_cut_for_a_while_costs_at_most_one_restart(
+    inference: str, limit: float, tmp_path: Path
+) -> None:
+    """Ray's own time limits are as they are: a host that does not answer for 20 seconds is not lost to it."""
+    with running(tmp_path, {}, inference=inference, step_timeout=limit) as run:
+        run.nodes.hosts.cut()
+        began = time.monotonic()
+        while time.monotonic() < began + CUT:
+            run.wait_for_steps(0)
+        before = run.steps_on(1)
+        run.nodes.hosts.join()
+        assert run.steps_on(1) == before
+        run.wait_for_steps(1)
+        assert run.finish() == ""
+        run.check()
+        assert run.counted("actor_restarts") <= 1
+
+
+@pytest.mark.slow
+def test_a_link_that_is_cut_for_longer_than_ray_waits_costs_the_host_until_it_is_started_again(tmp_path: Path) -> None:
+    with running(tmp_path, QUICKLY) as run:
+        nodes = run.nodes
+        nodes.hosts.cut()
+        until(lambda: len(run.noted(0)) == ACTORS, "nobody acts in the place of the lost actor")
+        nodes.hosts.join()
+        until(lambda: not nodes.actors(1), "the lost actor acts on")
+        os.killpg(run.process.pid, signal.SIGINT)
+        run.process.communicate(timeout=PATIENCE)
+        assert run.process.returncode == 130
+        run.check()
