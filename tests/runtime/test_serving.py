@@ -199,6 +199,26 @@ def test_a_new_actor_takes_the_place_of_the_old_one() -> None:
     assert any(seen(rollout.trajectory.observation)[0, 0, 3] == 0 for rollout in later), "new episodes"
 
 
+def test_an_actor_that_ends_in_the_moment_in_which_another_takes_its_place_does_not_harm_the_server() -> None:
+    """Both are heard of in one look: the server is held up, at a third one's door, until both have spoken."""
+    place = stage(Scripted())
+    server, greeting = place.server, Greeting(TOKEN, 0, 0, Layout.of({"reward": np.zeros(2, np.float32)})).encode()
+    with (
+        socket.create_connection(server.address, PATIENCE) as old,
+        socket.create_connection(server.address, PATIENCE) as new,
+    ):
+        old.sendall(greeting)
+        new.sendall(greeting[:4])
+        until(lambda: [caller.number for caller in server._callers.values()] == [0, -1])
+        until(lambda: all(caller.hearing._expects != "length" for caller in server._callers.values()))
+        with server._lock, socket.create_connection(server.address, PATIENCE):
+            new.sendall(greeting[4:])
+            old.shutdown(socket.SHUT_RDWR)
+            time.sleep(0.2)
+        until(lambda: [caller.number for caller in server._callers.values()] == [0] or server.failure is not None)
+        assert server.failure is None
+
+
 def test_an_environment_that_fails_is_named_and_the_others_go_on() -> None:
     worlds = iter([Scripted(crash("step", 2, ValueError("it was told to"))), Scripted()])
     place = stage(Scripted(), actors=2)

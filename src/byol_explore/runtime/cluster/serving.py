@@ -177,12 +177,14 @@ class Server:
                 self._lock.notify_all()
 
     def _leave(self, caller: Caller) -> None:
+        """Once: an actor may have lost its place to another one in the same moment in which its connection ends."""
+        with self._lock:
+            if self._callers.pop(caller.connection, None) is None:
+                return
+            self._finished += caller.done
+            self._received += caller.hearing.received
         self._selector.unregister(caller.connection)
         caller.connection.close()
-        with self._lock:
-            self._finished += caller.done
-            self._callers.pop(caller.connection, None)
-            self._received += caller.hearing.received
 
     # Answers
 
