@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from byol_explore.errors import UserError, one_line
+from byol_explore.runtime.cluster.connecting import Connection
 from byol_explore.runtime.cluster.rays import ray
 from byol_explore.study.processes import Child, Running, last_line, usable_cores
 from byol_explore.versions import versions
@@ -36,9 +37,10 @@ class RayTasks:
         self.places = parallel
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is told to anybody
         _check_address(address)
-        own = {"address": address} if address else {"num_cpus": len(usable_cores()), "include_dashboard": False}
+        self._own = None if address else Connection("", len(usable_cores()) - 1, 0)  # one more than actors, as always
         try:
-            ray.init(log_to_driver=False, logging_level="ERROR", **own)
+            if address:
+                ray.init(address, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise UserError(f"there is no Ray cluster at --address {address!r}: {one_line(error)}") from error
         try:
@@ -62,6 +64,8 @@ class RayTasks:
     def close(self) -> None:
         """Also ends the cluster, if it was started for this study."""
         ray.shutdown()
+        if self._own is not None:
+            self._own.close()
 
 
 def _check_address(address: str) -> None:
