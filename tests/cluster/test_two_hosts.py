@@ -48,6 +48,18 @@ class Run:
     def steps_on(self, index: int) -> int:
         return sum(self.noted(index).values())
 
+    def wait_for_all(self) -> float:
+        """Seconds until as many processes as there are actors have acted anew, wherever they are."""
+        began, before = time.monotonic(), self.noted(0) | self.noted(1)
+
+        def there() -> bool:
+            assert self.process.poll() is None, self.process.communicate()
+            now = self.noted(0) | self.noted(1)
+            return sum(steps > before.get(pid, 0) + 50 for pid, steps in now.items()) == ACTORS
+
+        until(there, "not all actors act")
+        return time.monotonic() - began
+
     def counted(self, name: str) -> int:
         rows = logged(self.directory)
         return rows[-1][name] if rows else 0
@@ -115,11 +127,14 @@ def test_a_host_that_is_gone_for_good_costs_one_restart_on_the_other(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("inference", "limit"), [("local", 60.0), ("local", 3.0), ("central", 60.0)])
-def test_a_link_that_is_cut_for_a_while_costs_at_most_one_restart(
+@pytest.mark.parametrize(("inference", "limit"), [("local", 60.0), ("local", 5.0), ("central", 60.0)])
+def test_a_link_that_is_cut_for_a_while_costs_at_most_the_actor_behind_it(
     inference: str, limit: float, tmp_path: Path
 ) -> None:
-    """Ray's own time limits are as they are: a host that does not answer for 20 seconds is not lost to it."""
+    """Ray's own time limits are as they are: a host that does not answer for 20 seconds is not lost to it.
+
+    It is to the learner, if steps have less time than that; a new actor is started then, on either host.
+    """
     with running(tmp_path, {}, inference=inference, step_timeout=limit) as run:
         run.nodes.hosts.cut()
         began = time.monotonic()
@@ -128,10 +143,10 @@ def test_a_link_that_is_cut_for_a_while_costs_at_most_one_restart(
         before = run.steps_on(1)
         run.nodes.hosts.join()
         assert run.steps_on(1) == before
-        run.wait_for_steps(1)
+        run.wait_for_all()
         assert run.finish() == ""
         run.check()
-        assert run.counted("actor_restarts") <= 1
+        assert run.counted("actor_restarts") == 1 if limit < CUT else run.counted("actor_restarts") <= 1
 
 
 @pytest.mark.slow
