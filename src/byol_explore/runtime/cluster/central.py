@@ -45,13 +45,14 @@ class CentralActors(RayActors):
 
     def _tell_everybody(self) -> None:
         if self._server is not None and self._server.members[0].acts:
-            self._server.members[0].worker.receive.remote(self._parameters, self._step)
+            self._server.members[0].worker.receive.remote(self._published.references, self._published.step)
 
     def publish(self, actor: Actor | None, step: int) -> None:
         super().publish(actor, step)
-        if actor is None and self._server is not None and self._server.members[0].acts and step > self._told:
-            self._server.members[0].worker.receive.remote([], step)
-            self._told = step
+        current = self._published.step
+        if actor is None and self._server is not None and self._server.members[0].acts and current > self._told:
+            self._server.members[0].worker.receive.remote([], current)
+            self._told = current
 
     def _ask(self) -> None:
         """The server for sequences; actors to play as it says, wherever it is now."""
@@ -62,7 +63,7 @@ class CentralActors(RayActors):
             return
         if not server.asked and server.joined is not self._known:
             self._known = server.joined
-            server.worker.receive.remote(self._parameters, self._step)
+            server.worker.receive.remote(self._published.references, self._published.step)
         while len(server.asked) < _AHEAD:
             server.asked.append(server.worker.take.remote(LOOK))
         for member in self._crew.members:

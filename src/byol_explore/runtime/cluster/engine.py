@@ -39,10 +39,12 @@ class RayEngine:
         try:
             return ray.get(reference)
         except RayError as error:
-            return Failed(_in_words(error))
+            return Failed(in_words(error))
 
 
-def _in_words(error: Exception) -> str:
-    """The first sentence of what Ray says, which may be pages."""
+def in_words(error: Exception) -> str:
+    """The first sentence of what Ray says, which may be pages; of an error in a worker, of what was wrong there."""
+    cause = getattr(error, "cause", None)
+    error = cause if isinstance(cause, Exception) else error
     first = next((line for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {one_line(first, 160)}"

@@ -19,6 +19,7 @@ from byol_explore.runtime.cluster.crew import Crew, Member
 from byol_explore.runtime.cluster.engine import RayEngine
 from byol_explore.runtime.cluster.joining import Order
 from byol_explore.runtime.cluster.merging import merge
+from byol_explore.runtime.cluster.published import Published
 from byol_explore.runtime.cluster.rays import RayError, ray
 from byol_explore.runtime.cluster.workers import ActingWorker
 from byol_explore.runtime.host_actor import Rollout
@@ -47,8 +48,8 @@ class RayActors:
         self._parts: deque[Rollout] = deque()  # that were delivered
         self._counts: Counter[str] = Counter()
         self._remarked: set[str] = set()
-        self._parameters: list[Any] = []  # a reference
-        self._version = self._step = self._first_step = self._rounds = self._given = self._turn = 0
+        self._published = Published(ray.put)
+        self._step = self._first_step = self._rounds = self._given = self._turn = 0
         self.waited = 0.0
 
     @property
@@ -78,11 +79,8 @@ class RayActors:
 
     def publish(self, actor: Actor | None, step: int) -> None:
         self._step = step
-        if actor is None:
-            return
-        self._version += 1
-        self._parameters = [ray.put(jax.device_get(actor))]
-        self._tell_everybody()
+        if self._published.offer(None if actor is None else jax.device_get(actor), step):
+            self._tell_everybody()
 
     def _tell_everybody(self) -> None:
         """Of new parameters, if they may come at any time."""
@@ -92,7 +90,7 @@ class RayActors:
 
     @property
     def _newest(self) -> tuple[int, list[Any], int]:
-        return self._version, self._parameters, self._step
+        return self._published.version, self._published.references, self._published.step
 
     def next(self) -> Rollout:
         size = self.config.runtime.envs_per_rollout
@@ -100,8 +98,16 @@ class RayActors:
             self._drop_old()
             if sum(len(part.envs) for part in self._parts) >= size:
                 return self._give(size)
-            self._ask()
+            self._publish_again()
+            if self._published.references and (self._published.are_newest or not self.config.runtime.deterministic):
+                self._ask()
             self._collect()
+
+    def _publish_again(self) -> None:
+        """Parameters that Ray had no room for."""
+        if self._published.try_again():
+            self._tell_everybody()
+        self._published.check()
 
     def _collect(self) -> None:
         """What has been delivered, after a moment at most."""
@@ -158,8 +164,9 @@ class RayActors:
 
     def new_counts(self) -> Mapping[str, int]:
         """Since it was last asked; all of them, also those that are 0."""
-        if self._crew is not None:
-            self._counts, self._crew.counts = self._counts + self._crew.counts, Counter()
+        for part in (self._crew, self._published):
+            if part is not None:
+                self._counts, part.counts = self._counts + part.counts, Counter()
         counts, self._counts = self._counts, Counter()
         return {name: counts[name] for name in COUNTS}
 
@@ -167,7 +174,7 @@ class RayActors:
         """End all actors, and the cluster if it is our own."""
         crew, self._crew = self._crew, None
         connection, self._connection = self._connection, None
-        self._parameters, self._turn, self._given = [], 0, 0
+        self._published, self._turn, self._given = Published(ray.put), 0, 0
         self._parts.clear()
         try:
             if crew is not None:
@@ -178,7 +185,7 @@ class RayActors:
                 connection.close()
 
 
-COUNTS = ("actor_faults", "actor_restarts", "actors_given_up", "sequences_dropped")
+COUNTS = ("actor_faults", "actor_restarts", "actors_given_up", "sequences_dropped", "parameters_refused")
 
 
 def say_farewell(crew: Crew) -> None:
