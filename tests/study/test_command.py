@@ -104,6 +104,11 @@ def test_a_dry_run_prints_commands_and_does_nothing(call: Call) -> None:
         ("small.toml --dir .", ["is not empty and holds no study"]),
         ("small.toml --horizon 3", ["--horizon"]),
         ("wrong.toml", ["wrong.toml: unknown environment 'probe:maze'"]),
+        ("wrong.toml --launcher ray --cpus 0", ["--cpus is 0: it must be at least 1"]),
+        ("wrong.toml --launcher ray --cpus inf", ["--cpus is inf: it must be at least 1, and finite"]),
+        ("wrong.toml --launcher ray --gpus -1 --dry-run", ["--gpus is -1: it must be at least 0"]),
+        ("wrong.toml --launcher ray --gpus 1.5", ["--gpus is 1.5: it must be a whole number, or a part of one GPU"]),
+        ("wrong.toml --cpus 2", ["--cpus is 2: only --launcher ray has one"]),
     ],
 )
 def test_a_mistake_gets_one_line_and_nothing_is_run(call: Call, words: str, parts: list[str]) -> None:

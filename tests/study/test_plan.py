@@ -47,6 +47,22 @@ def test_runs_on_other_tasks_never_share_a_directory(tasks: str, folder: str) ->
         plan_runs(study_of(tasks=tasks))
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ("processes = 2", "distributed.processes is 2"),
+        ("coordinator = '10.0.0.1:4711'\nsettings.distributed.processes = 2", "distributed.coordinator is '10.0.0.1:"),
+        ("timeout = 5", "distributed.timeout is 5"),
+    ],
+)
+def test_a_run_of_a_study_is_one_process(settings: str, words: str) -> None:
+    """Others would never come, or be those of another run."""
+    with pytest.raises(UserError, match=f"^small.toml: variant 'byol-explore': {words}") as error:
+        plan_runs(study_of(f"settings.distributed.{settings}"))
+    assert "every run of a study is one process: leave distributed.* out" in str(error.value)
+    assert plan_runs(study_of("settings.distributed.processes = 1"))
+
+
 def test_runs_can_be_chosen() -> None:
     study = study_with("a", "b", seeds="2")
     assert [run.name for run in plan_runs(study, only="b-")] == ["probe-memory/b-seed0", "probe-memory/b-seed1"]

@@ -115,13 +115,16 @@ def _run_missing(command: StudyCommand, study: Study, directory: Path) -> int:
 
 def _launcher(command: StudyCommand) -> Callable[[int], "Launcher"]:
     """Where the runs go on."""
-    from byol_explore.study.processes import LocalProcesses, check_parallel
+    from byol_explore.study.processes import LocalProcesses, check_parallel, check_resources
 
     check_parallel(command.parallel)
     if command.launcher == "local":
-        if command.address:
-            raise UserError(f"--address is {command.address!r}: only --launcher ray has one")
+        for name in ("address", "cpus", "gpus"):
+            if (value := getattr(command, name)) != getattr(StudyCommand, name):
+                shown = repr(value) if name == "address" else f"{value:g}"
+                raise UserError(f"--{name} is {shown}: only --launcher ray has one")
         return LocalProcesses
+    check_resources(command.cpus, command.gpus)
     with needed_by("--launcher ray"):
         from byol_explore.study.ray_tasks import RayTasks
     return partial(RayTasks, address=command.address, cpus=command.cpus, gpus=command.gpus)

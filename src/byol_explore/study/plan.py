@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from byol_explore.envs.families import outside_words
 from byol_explore.errors import UserError, unknown
-from byol_explore.settings.config import Config, file_name
+from byol_explore.settings.config import Config, file_name, to_dict
+from byol_explore.settings.parts import DistributedConfig
 from byol_explore.settings.presets import PRESETS, checked, make_config
 from byol_explore.settings.trust import is_outside, require_consent
 from byol_explore.settings.words import options
@@ -131,13 +132,26 @@ def _planned(study: Study, variant: Variant, task: str, seed: int) -> PlannedRun
         given = {"env": task, "seed": seed, "steps": variant.steps or study.steps or config.steps}
         if variant.regime is not None:
             given["regime"] = variant.regime
-        config = checked(apply_settings(dataclasses.replace(config, **given), settings))  # pyright: ignore[reportArgumentType]
+        config = apply_settings(dataclasses.replace(config, **given), settings)  # pyright: ignore[reportArgumentType]
+        _check_alone(config)
+        config = checked(config)
     except UserError as error:
         raise UserError(f"{study.source}: variant {variant.name!r}: {error}") from None
     ablation = {} if variant.ablation == "none" else {"ablation": variant.ablation}
     chosen = {"preset": study.preset, "method": variant.method, **ablation, **given}
     name = f"{folder_name(task)}/{variant.name}-seed{seed}"
     return PlannedRun(name, variant.name, config, tuple(options({**chosen, **settings})))
+
+
+def _check_alone(config: Config) -> None:
+    """A UserError for a run of several processes: a study starts one for each run, which would wait for the others."""
+    usual = to_dict(DistributedConfig())
+    for name, value in to_dict(config.distributed).items():
+        if value != usual[name]:
+            raise UserError(
+                f"distributed.{name} is {value!r}, but every run of a study is one process: leave distributed.* out, "
+                "and start runs of several with byol-explore train"
+            )
 
 
 def _check_names(study: Study, runs: Sequence[PlannedRun]) -> None:

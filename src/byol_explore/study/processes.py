@@ -6,6 +6,7 @@ Where they run is a launcher's business: on this machine, or as Ray has room for
 import contextlib
 import errno
 import itertools
+import math
 import os
 import signal
 import subprocess
@@ -25,6 +26,15 @@ def check_parallel(parallel: int) -> None:
     """A UserError if nothing could ever run."""
     if parallel < 1:
         raise UserError(f"--parallel is {parallel}: it must be positive")
+
+
+def check_resources(cpus: float, gpus: float) -> None:
+    """A UserError unless Ray could give that to a run: of several GPUs it gives whole ones only."""
+    for name, number, least in (("cpus", cpus, 1), ("gpus", gpus, 0)):
+        if not least <= number < math.inf:
+            raise UserError(f"--{name} is {number:g}: it must be at least {least}, and finite")
+    if gpus > 1 and gpus != int(gpus):
+        raise UserError(f"--gpus is {gpus:g}: it must be a whole number, or a part of one GPU such as 0.5")
 
 
 def core_shares(parallel: int, cores: Sequence[int]) -> list[tuple[int, ...]]:

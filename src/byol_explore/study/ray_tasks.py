@@ -18,7 +18,7 @@ from typing import Any
 from byol_explore.errors import UserError, one_line
 from byol_explore.runtime.cluster.connecting import Connection
 from byol_explore.runtime.cluster.rays import ray
-from byol_explore.study.processes import Child, Running, last_line, usable_cores
+from byol_explore.study.processes import Child, Running, check_resources, last_line, usable_cores
 from byol_explore.versions import versions
 
 _PATIENCE = 10.0  # seconds in which a cluster must answer
@@ -31,9 +31,7 @@ class RayTasks:
     """Room for so many runs at a time, each with its cores and GPUs."""
 
     def __init__(self, parallel: int, *, address: str = "", cpus: float = 1, gpus: float = 0) -> None:
-        for name, number, least in (("cpus", cpus, 1), ("gpus", gpus, 0)):
-            if not number >= least:
-                raise UserError(f"--{name} is {number:g}: it must be at least {least}")
+        check_resources(cpus, gpus)
         self.places = parallel
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is told to anybody
         _check_address(address)
