@@ -118,6 +118,14 @@ _BUILT_IN = {
         ),
     ),
     "hard-eight": Preset("the paper's DM-HARD-8 agent on the eight tasks of our own, for accelerators", _HARD_EIGHT),
+    "dm-hard-eight-8": Preset(
+        "the paper's DM-HARD-8 agent on the original, with its 6 devices that learn and 2 that act",
+        dataclasses.replace(
+            _HARD_EIGHT,
+            env=",".join(f"dm-hard-eight:{task}" for task in TASKS),
+            runtime=dataclasses.replace(_HARD_EIGHT.runtime, devices=6, actor_devices=2, actors=2),
+        ),
+    ),
     "hard-eight-small": Preset(
         "a light encoder, a small core, small pictures and moves instead of numbers: Hard-Eight on two CPU cores",
         _HARD_EIGHT_SMALL,
