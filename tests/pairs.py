@@ -46,8 +46,9 @@ def processes(
     Words of `inside` come before those of each. Should the tests themselves be killed, the pipes to them close: what
     they run must end then.
     """
+    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     environment = {
-        **os.environ, "PYTHONPATH": str(TESTS), "JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu",
+        **os.environ, "PYTHONPATH": path, "JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu",
         "JAX_COMPILATION_CACHE_DIR": os.environ["BYOL_EXPLORE_CACHE"],
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }  # fmt: skip

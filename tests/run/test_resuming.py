@@ -187,3 +187,14 @@ def test_a_finished_run_has_nothing_left_to_do(root: Path, tmp_path: Path, monke
     assert_same_runs(directory, uninterrupted(root, 1))
     summary = json.loads((directory / "summary.json").read_text())
     assert summary["seconds"] > json.loads((uninterrupted(root, 1) / "summary.json").read_text())["seconds"] / 2
+
+
+def test_a_run_cannot_become_shorter(root: Path, tmp_path: Path) -> None:
+    """Neither its configuration nor its log is touched; as many steps as it has are no fewer."""
+    directory = tmp_path / "run"
+    shutil.copytree(uninterrupted(root, 1), directory)
+    before = files(directory)
+    with pytest.raises(UserError, match=rf"^steps is 192, but {directory} has 384 already: leave it out, or ask"):
+        run(config_for(dispatches=HALF), directory, resume=True)
+    assert files(directory) == before
+    run(config_for(), directory, resume=True)

@@ -144,3 +144,16 @@ def test_intrinsic_rewards_are_in_the_order_of_the_environments(devices: int) ->
     pays = np.stack([steps.intrinsic_reward for steps in output.steps]) > 0
     assert ended[:, :-1].any()
     np.testing.assert_array_equal(pays[:, 1:], ~ended[:, :-1])
+
+
+def test_one_device_goes_on_with_the_shares_of_two() -> None:
+    """Environments, batches and what is told of them stay what they are on two devices, to rounding."""
+
+    def two_dispatches(anakin: Anakin) -> Any:
+        state, first = anakin.dispatch(anakin.init(0))
+        state, second = anakin.dispatch(state)
+        return host_copy(state), [(each.metrics, each.finite, each.steps) for each in (first, second)]
+
+    config = config_for()
+    one = Anakin(config, make_envs(config.env_ids), jax.devices()[:1], shares=2)
+    assert_trees_close(two_dispatches(one), two_dispatches(runtime(2)))

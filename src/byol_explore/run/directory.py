@@ -35,9 +35,16 @@ def check_run_dir(directory: Path, config: Config, *, resume: bool) -> None:
         raise UserError(f"{directory} is a file: choose another --run-dir")
     elif directory.exists() and not _never_began(directory) and not all(map(_is_of_no_run, directory.iterdir())):
         if (directory / "config.json").exists():
-            choices = "continue it with --resume, begin anew with --force, or choose another --run-dir"
-            raise UserError(f"{directory} already holds a run: {choices}")
+            raise UserError(f"{directory} already holds a run: {_choices(config.distributed.processes)}")
         raise UserError(f"{directory} is not empty and holds no run: choose another --run-dir")
+
+
+def _choices(processes: int) -> str:
+    """What to type; of several processes the first alone looks at the directory, but all must know that they resume."""
+    if processes == 1:
+        return "continue it with --resume, begin anew with --force, or choose another --run-dir"
+    anew = "begin anew with --force or choose another --run-dir in process 0"
+    return f"continue it with --resume in all {processes} processes, or {anew}"
 
 
 def _never_began(directory: Path) -> bool:

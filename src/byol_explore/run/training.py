@@ -6,15 +6,16 @@ from typing import Any
 
 from byol_explore.errors import EnvironmentFailure, UserError
 from byol_explore.interrupts import Interrupts
+from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.run.console import make_display
-from byol_explore.run.directory import check_run_dir, default_run_dir
+from byol_explore.run.directory import check_run_dir, default_run_dir, load_config
 from byol_explore.run.failures import FAILURE, with_traceback
 from byol_explore.run.locking import DirectoryLock
 from byol_explore.run.loop import Summary, TrainingLoop
 from byol_explore.run.metrics import check_extras
 from byol_explore.run.replacing import check_replaceable
 from byol_explore.run.trackers import Tracker
-from byol_explore.runtime.choosing import make_runtime, resolve_devices, training_envs
+from byol_explore.runtime.choosing import learning_devices, make_runtime, resolve_devices, training_envs
 from byol_explore.runtime.compilation import enable_compilation_cache
 from byol_explore.runtime.leading import Follower, dismissing, introduce
 from byol_explore.runtime.processes import Processes, joined
@@ -41,7 +42,7 @@ def train(
     if force and resume:
         raise UserError("resume continues the run that is there and force removes it: choose one of them")
     with joined(config.distributed) as processes:
-        config = resolve_devices(introduce(processes, config, resume=resume))
+        config = resolve_devices(introduce(processes, config, resume=resume), resume=resume)
         directory = Path(run_dir) if run_dir is not None else default_run_dir(config)
         if processes.index > 0:
             return Summary(directory, _follow(config, processes))
@@ -52,7 +53,8 @@ def train(
 
 
 def _follow(config: Config, processes: Processes) -> dict[str, Any]:
-    """Learn as process 0 says; the summary of the run."""
+    """Learn as process 0 says, once it has found that the run can begin; the summary of the run."""
+    processes.everybody(None)
     enable_compilation_cache()
     runtime = make_runtime(config, training_envs(config), processes)
     end = Follower(config, runtime, processes).go()
@@ -73,11 +75,22 @@ def _lead(
             check_replaceable(directory, config)
         else:
             check_run_dir(directory, config, resume=resume)
+            _check_steps(directory, config)
+        processes.everybody(None)
         enable_compilation_cache()
         try:
             return _train(config, directory, processes, resume, replace, quiet, callbacks)
         except EnvironmentFailure as failure:
             raise with_traceback(failure, directory) from failure
+
+
+def _check_steps(directory: Path, config: Config) -> None:
+    """A UserError if a run has more steps than it is now to have: it cannot become shorter, and nothing is changed."""
+    done = max(Checkpoints(directory / "checkpoints").steps(), default=0)
+    if done > config.total_steps and config.steps < load_config(directory).steps:
+        raise UserError(
+            f"steps is {config.steps:,}, but {directory} has {done:,} already: leave it out, or ask for more"
+        )
 
 
 def _train(
@@ -87,6 +100,10 @@ def _train(
     envs = training_envs(config)
     display, runtime = make_display(config.total_steps, quiet=quiet), make_runtime(config, envs, processes)
     try:
+        if (count := len(learning_devices(config, envs))) != (began := config.runtime.devices):
+            display.say(
+                f"on {count} device{'s' if count > 1 else ''} now, after {began}: results are equal to rounding"
+            )
         loop = TrainingLoop(
             config, envs, runtime, directory, display, resume=resume, replace=replace, callbacks=callbacks
         )

@@ -1,7 +1,8 @@
 """Acting and learning inside one compiled program, for environments that run inside jit (Anakin)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +42,7 @@ class ActorState(NamedTuple):
     memory: Memory  # [E, ...]
     episode_return: Array  # [E]
     length: Array  # [E]
-    key: Array  # [1] per device
+    key: Array  # [1] per share
 
 
 class Told(NamedTuple):
@@ -60,6 +61,9 @@ class Round(NamedTuple):
     told: Told
 
 
+_ROLLED: Any = (0, SHARED_OUT, 1)  # where environments are in what a rollout returns
+
+
 class AnakinState(NamedTuple):
     learner: LearnerState
     actor: ActorState
@@ -70,15 +74,20 @@ class Anakin:
 
     Environments are spread evenly over the devices. Each device acts in its own and holds its share of every batch; how
     the learner's sums go over all of them is the compiler's business. Its state is the same on all of them.
+    There are as many shares as devices, unless a run goes on with fewer devices than it began with: each of them has
+    several then, and every environment and every batch stays what it was.
     """
 
-    def __init__(self, config: Config, envs: list[Environment], devices: Sequence[Device] | None = None) -> None:
+    def __init__(
+        self, config: Config, envs: list[Environment], devices: Sequence[Device] | None = None,
+        shares: int | None = None,
+    ) -> None:  # fmt: skip
         devices = jax.devices() if devices is None else devices
         self.config = config
         self.mesh = Mesh(np.asarray(devices), (AXIS,))
-        self.devices = len(devices)
+        self.shares = len(devices) if shares is None else shares
         self._kinds = envs
-        self.envs = make_vector(envs, config.runtime.num_envs // self.devices, config.tasks)
+        self.envs = make_vector(envs, config.runtime.num_envs // self.shares, config.tasks)  # of a share
         self.learner = Learner(config, self.envs.spec, count_tasks(envs), in_turn=True)
         whole, shared = (NamedSharding(self.mesh, share(axis)) for axis in (WHOLE, 0))
         self._placement = AnakinState(whole, shared)  # pyright: ignore[reportArgumentType]
@@ -94,7 +103,7 @@ class Anakin:
         _, env_key, actor_key = jax.random.split(jax.random.key(seed), 3)
         learner = self.init_learner(seed, restored=restored)
         shares = [self._init_actor(learner.acting, *keys) for keys in zip(
-            jax.random.split(env_key, self.devices), jax.random.split(actor_key, self.devices), strict=True
+            jax.random.split(env_key, self.shares), jax.random.split(actor_key, self.shares), strict=True
         )]  # fmt: skip
         actor = jax.tree.map(lambda *xs: jnp.concatenate(xs), *shares)
         return jax.tree.map(strongly_typed, AnakinState(learner, actor))
@@ -137,11 +146,11 @@ class Anakin:
 
     def _act_and_learn(self, state: AnakinState) -> tuple[AnakinState, Round]:
         """Several rounds of: act with the target policy for a sequence, then learn from it batch by batch."""
-        roll = spread(self.rollout, self.mesh, (WHOLE, 0), (0, SHARED_OUT, 1))
+        roll = spread(self._roll_shares, self.mesh, (WHOLE, 0), _ROLLED)
 
         def one_round(state: AnakinState, _: None) -> tuple[AnakinState, Round]:
             actor, trajectory, told = roll(state.learner.acting, state.actor)
-            learner, updates = learn(self.learner, state.learner, trajectory, self.devices)
+            learner, updates = learn(self.learner, state.learner, trajectory, self.shares)
             return AnakinState(learner, actor), Round(updates, trajectory.task[1:], told)
 
         rounds = self.config.runtime.rollouts_per_dispatch
@@ -149,6 +158,15 @@ class Anakin:
         return jax.tree.map(strongly_typed, state), output
 
     def close(self) -> None: ...
+
+    def _roll_shares(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Told]:
+        """The rollouts of all shares that a device has, side by side."""
+        count = state.key.shape[0]
+        if count == 1:
+            return self.rollout(actor, state)
+        apart = jax.tree.map(lambda x: x.reshape(count, x.shape[0] // count, *x.shape[1:]), state)
+        rolled = jax.vmap(self.rollout, in_axes=(None, 0), out_axes=_ROLLED)(actor, apart)
+        return jax.tree.map(lambda axis, part: jax.tree.map(partial(_joined, axis), part), _ROLLED, rolled)
 
     def rollout(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Told]:
         """T - 1 steps of all environments; the last observation is the next rollout's first."""
@@ -175,3 +193,8 @@ class Anakin:
         )
         trajectory = Trajectory(observation, is_first, action, reward, discount, policy, task, memory=start)
         return state, trajectory, told
+
+
+def _joined(axis: int, x: Array) -> Array:
+    """The environments of all shares on one axis, of those of each on the next."""
+    return x.reshape(*x.shape[:axis], x.shape[axis] * x.shape[axis + 1], *x.shape[axis + 2 :])

@@ -10,16 +10,22 @@ from byol_explore.errors import UserError
 from byol_explore.extras import needed_by
 from byol_explore.runtime.anakin import Anakin
 from byol_explore.runtime.base import Runtime
-from byol_explore.runtime.devices import choose_actor_devices, choose_devices
+from byol_explore.runtime.devices import choose_actor_devices, choose_devices, devices_at_hand
 from byol_explore.runtime.leading import Leading
 from byol_explore.runtime.processes import ALONE, Processes
 from byol_explore.runtime.sebulba import Sebulba
 from byol_explore.runtime.sources import Source
 from byol_explore.settings.config import Config
+from byol_explore.types import Device
 
 
-def resolve_devices(config: Config) -> Config:
-    """With the number of devices that a run really uses: its results depend on it, in the last bits."""
+def resolve_devices(config: Config, *, resume: bool = False) -> Config:
+    """With the number of devices that a run really uses: its results depend on it, in the last bits.
+
+    One that goes on keeps the number that it began with, even if there are fewer now.
+    """
+    if resume and config.runtime.devices:
+        return config
     runtime = dataclasses.replace(config.runtime, devices=len(choose_devices(config)))
     return dataclasses.replace(config, runtime=runtime)
 
@@ -29,15 +35,20 @@ def on_one_device(config: Config) -> Config:
     return dataclasses.replace(config, runtime=dataclasses.replace(config.runtime, devices=1, actor_devices=0))
 
 
+def learning_devices(config: Config, envs: Sequence[AnyEnvironment]) -> list[Device]:
+    """Those that a run with these environments learns on."""
+    return devices_at_hand(config, inside=not isinstance(envs[0], HostEnvironment))
+
+
 def make_runtime(config: Config, envs: Sequence[AnyEnvironment], processes: Processes = ALONE) -> Runtime:
     """The runtime for these environments; where several processes learn together, the first leads."""
-    learners = choose_devices(config)
+    learners = learning_devices(config, envs)
     if isinstance(envs[0], HostEnvironment):
         source = _ray_actors(config, envs[0].spec) if config.runtime.engine == "ray" else None
         runtime = Sebulba(config, envs, learners, choose_actor_devices(config), source, processes)  # pyright: ignore[reportArgumentType]
     else:
         _refuse_ray(config)
-        runtime = Anakin(config, envs, learners)  # pyright: ignore[reportArgumentType]
+        runtime = Anakin(config, envs, learners, config.runtime.devices or None)  # pyright: ignore[reportArgumentType]
     return Leading(runtime, processes) if processes.count > 1 and processes.index == 0 else runtime
 
 

@@ -18,16 +18,8 @@ def choose_devices(config: Config) -> list[Device]:
 
     Processes that learn together give equally many each, and have their shares in their order.
     """
-    owned, acting = _by_process(), config.runtime.actor_devices
-    least = min(map(len, owned))
-    if acting >= least:
-        raise UserError(
-            f"runtime.actor_devices is {acting}, but JAX has {least} and one must learn: choose 0 to {least - 1}"
-        )
-    processes, available = len(owned), [device for devices in owned for device in devices[: least - acting]]
+    available, share, even = _at_hand(config)
     wanted = config.runtime.devices
-    share = config.runtime.batch_size // (len(config.env_ids) if config.tasks == "fixed" else 1)
-    even = [count for count in range(processes, len(available) + 1, processes) if share % count == 0]
     if wanted == 0:
         wanted = even[-1]
     if wanted > len(available):
@@ -38,7 +30,45 @@ def choose_devices(config: Config) -> list[Device]:
             f"runtime.devices {wanted} cannot share a batch of {share} sequences{of_task} evenly; "
             f"choose from: {', '.join(['0 (automatic)', *map(str, even)])}"
         )
-    return [device for devices in owned for device in devices[: wanted // processes]]
+    return _first(wanted)
+
+
+def devices_at_hand(config: Config, *, inside: bool) -> list[Device]:
+    """Those that a run learns on now, which may be fewer than `runtime.devices` when it goes on.
+
+    Inside jit each has equally many of the shares that it began with. Outside, where rollouts are what they are on any
+    number of devices, there may also be more of them.
+    """
+    began = config.runtime.devices
+    _, _, even = _at_hand(config)
+    fitting = [count for count in even if began % count == 0] if inside or began in even else even
+    if not fitting:
+        numbers = [count for count in range(1, began + 1) if began % count == 0]
+        raise UserError(
+            f"distributed.processes is {len(_by_process())}, but this run began with runtime.devices {began}: "
+            f"choose from: {', '.join(map(str, numbers))}"
+        )
+    return _first(fitting[-1])
+
+
+def _at_hand(config: Config) -> tuple[list[Device], int, list[int]]:
+    """Devices that can learn, the sequences of a batch that they share, and how many of them could do so evenly."""
+    owned, acting = _by_process(), config.runtime.actor_devices
+    least = min(map(len, owned))
+    if acting >= least:
+        raise UserError(
+            f"runtime.actor_devices is {acting}, but JAX has {least} and one must learn: choose 0 to {least - 1}"
+        )
+    processes, available = len(owned), [device for devices in owned for device in devices[: least - acting]]
+    share = config.runtime.batch_size // (len(config.env_ids) if config.tasks == "fixed" else 1)
+    even = [count for count in range(processes, len(available) + 1, processes) if share % count == 0]
+    return available, share, even
+
+
+def _first(count: int) -> list[Device]:
+    """So many, equally many of each process."""
+    owned = _by_process()
+    return [device for devices in owned for device in devices[: count // len(owned)]]
 
 
 def _by_process() -> list[list[Device]]:
