@@ -24,6 +24,10 @@ class ProcessLost(UserError):
 
     exit_code = 5
 
+    def __init__(self, message: str, exit_code: int = exit_code) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
 
 def one_line(text: object, length: int = 240) -> str:
     """Something printed without line breaks, and cut where it is long."""

@@ -88,13 +88,23 @@ def _forget_the_terminal() -> None:
     os.close(nowhere)
 
 
-@contextlib.contextmanager
-def leaving_at_once() -> Iterator[None]:
+def leaving_at_once() -> contextlib.AbstractContextManager[None]:
     """While modules are loaded Ctrl-C ends the process: nothing is to be saved yet, and no traceback is of use."""
-    if threading.current_thread() is not threading.main_thread():
+    return at_ctrl_c(_leave)
+
+
+def ended_at_once() -> contextlib.AbstractContextManager[None]:
+    """The same while something waits outside of Python, which does not hear of signals then: the system ends it."""
+    return at_ctrl_c(signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def at_ctrl_c(handler: Any) -> Iterator[None]:
+    """Another handler for a while; whoever is told to ignore Ctrl-C, as in the background of a shell, goes on so."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield
         return
-    before = signal.signal(signal.SIGINT, _leave)
+    before = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:

@@ -4,11 +4,13 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from byol_explore.cli import together
@@ -58,6 +60,9 @@ def test_what_the_learner_says_itself_is_passed_on_and_what_libraries_log_is_not
     lines = ["a warning\n", log, "  and more of it\n", "error: no such world\n", "interrupted: saving\n"]
     assert together._listen(iter(lines)) == [log, "  and more of it\n"]
     assert capsys.readouterr().err == "a warning\nerror: no such world\ninterrupted: saving\n"
+    traceback = ["Traceback (most recent call last):\n", "  File ...\n", "KeyboardInterrupt\n"]
+    assert together._listen(iter(traceback)) == traceback, "whether it matters is known only at the end"
+    assert capsys.readouterr().err == ""
 
 
 def test_wrong_values_need_no_learner(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,14 +73,14 @@ def test_wrong_values_need_no_learner(capsys: pytest.CaptureFixture[str], monkey
     assert err == "error: distributed.coordinator is '10.0.0.1': it must be host:port, such as 10.0.0.1:4711\n"
 
 
-# Two processes on this machine
+# Several processes on this machine
 
 
-def commands(port: int, run: Path, *words: object, host: str = "127.0.0.1") -> list[list[object]]:
-    """The same in both, but for the number; only the first has the run's directory."""
-    options = ["--distributed.coordinator", f"{host}:{port}", "--distributed.processes", 2,
+def commands(port: int, run: Path, *words: object, host: str = "127.0.0.1", count: int = 2) -> list[list[object]]:
+    """The same in all, but for the number; only the first has the run's directory."""
+    options = ["--distributed.coordinator", f"{host}:{port}", "--distributed.processes", count,
                "--distributed.timeout", 15, "--distributed.start-timeout", 240, *words]  # fmt: skip
-    directories = [run, run.with_name("nowhere")]
+    directories = [run, *[run.with_name("nowhere")] * (count - 1)]
     return [
         ["-m", "byol_explore.cli.attached", "train", *options, "--run-dir", directory, "--distributed.process", index]
         for index, directory in enumerate(directories)
@@ -83,28 +88,50 @@ def commands(port: int, run: Path, *words: object, host: str = "127.0.0.1") -> l
 
 
 def settings(**changes: object) -> list[str]:
-    words = arguments(tiny(devices=2, **changes))  # pyright: ignore[reportArgumentType]
+    words = arguments(tiny(**{"devices": 2, **changes}))  # pyright: ignore[reportArgumentType]
     return words[: words.index("--distributed.coordinator")] + words[words.index("--stop-at-success") :]
 
 
-def trained(run: Path, *words: object) -> list[tuple[int, str, str]]:
-    with free_port() as port, processes(*commands(port, run, *words)) as started:
+def outside(**changes: object) -> list[object]:
+    """A run outside jit, with two actors in each process, each of which has whole batches of it."""
+    runtime = ["--runtime.num-envs", 16, "--runtime.actors", 2, "--runtime.rollouts-per-dispatch", 1]
+    return [*settings(env="gymnasium:CartPole-v1", **changes), *runtime]
+
+
+def trained(run: Path, *words: object, count: int = 2) -> list[tuple[int, str, str]]:
+    with free_port() as port, processes(*commands(port, run, *words, count=count)) as started:
         ended = [each.end() for each in started]
     assert not run.with_name("nowhere").exists()
     return ended
 
 
+def newest(run: Path) -> tuple[dict[str, np.ndarray], dict]:
+    """The arrays of the last checkpoint by name, and what is beside them."""
+    checkpoints = Checkpoints(run / "checkpoints")
+    return checkpoints._read(checkpoints.steps()[-1])
+
+
 def contents(run: Path) -> tuple[dict[str, bytes], list[dict], dict]:
     """All that a run has learned and said, but for times."""
-    checkpoints = Checkpoints(run / "checkpoints")
-    arrays, meta = checkpoints._read(checkpoints.steps()[-1])
+    arrays, meta = newest(run)
     meta.pop("seconds")
     assert json.loads((run / "summary.json").read_text())["steps"] == meta["step"]
     return {name: x.tobytes() for name, x in arrays.items()}, without_times(read_metrics(run / "metrics.jsonl")), meta
 
 
-def trained_alone(run: Path, *words: object) -> None:
-    with processes(["-m", "byol_explore.cli.attached", "train", *words, "--run-dir", run], devices=2) as [one]:
+def assert_close(run: Path, other: Path) -> None:
+    """What was learned is the same to rounding, and so is what was said of it."""
+    (arrays, _), (expected, _) = (newest(each) for each in (run, other))
+    assert arrays.keys() == expected.keys()
+    for name, array in arrays.items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-3, atol=1e-5, err_msg=name)
+    for row, expected_row in zip(*(read_metrics(each / "metrics.jsonl") for each in (run, other)), strict=True):
+        for name in ("steps", "learner_steps", "episodes", "return_mean", "loss", "uncertainty"):
+            assert row[name] == pytest.approx(expected_row[name], rel=1e-3), (row["steps"], name)
+
+
+def trained_alone(run: Path, *words: object, devices: int = 2) -> None:
+    with processes(["-m", "byol_explore.cli.attached", "train", *words, "--run-dir", run], devices=devices) as [one]:
         code, _, err = one.end()
         assert code == 0, err
 
@@ -127,6 +154,69 @@ def test_two_processes_train_and_resume_as_one_with_two_devices_does(tmp_path: P
     assert contents(parts) == contents(alone)
     trained_alone(other, "--resume", "--steps", 4 * DISPATCH)
     assert contents(other) == contents(alone)
+
+
+@pytest.mark.slow
+def test_four_processes_train_and_two_or_one_go_on(tmp_path: Path) -> None:
+    """To rounding, as one process with four devices does; more than it has shares for are told how many may."""
+    alone, together_ = tmp_path / "alone", tmp_path / "together"
+    trained_alone(alone, *settings(devices=4, dispatches=4), devices=4)
+    first, *others = trained(together_, *settings(devices=4, dispatches=2), count=4)
+    assert first[0] == 0, first
+    assert others == [(0, "", "")] * 3
+    first, _ = trained(together_, "--resume", "--steps", 3 * DISPATCH)
+    assert first[0] == 0, first
+    assert "continuing from step 96" in first[1]
+    assert "on 2 devices now, after 4: results are equal to rounding" in first[1]
+    trained_alone(together_, "--resume", "--steps", 4 * DISPATCH, devices=1)
+    assert_close(together_, alone)
+    words = ["--runtime.num-envs", 12, "--runtime.batch-size", 6]
+    three = tmp_path / "three"
+    assert [code for code, *_ in trained(three, *settings(devices=3), *words, count=3)] == [0, 0, 0]
+    for code, _, err in trained(three, "--resume"):
+        assert code == 2
+        assert err == (
+            "error: distributed.processes is 2, but this run began with runtime.devices 3: choose from: 1, 3\n"
+        )
+
+
+@pytest.mark.slow
+def test_two_processes_train_outside_jit_with_actors_of_their_own_and_resume(tmp_path: Path) -> None:
+    """By two and by one, which has a device less."""
+    run = tmp_path / "run"
+    first, second = trained(run, *outside(dispatches=4))
+    assert first[0] == 0, first
+    assert "done: 192 steps" in first[1]
+    assert second == (0, "", "")
+    rows = read_metrics(run / "metrics.jsonl")
+    assert [row["steps"] for row in rows] == [48, 96, 144, 192]
+    assert all(0 <= row["learner_wait"] <= 1 and row["policy_lag"] >= 0 for row in rows)
+    assert Checkpoints(run / "checkpoints").steps()[-1] == 192
+    first, second = trained(run, "--resume", "--steps", 6 * DISPATCH)
+    assert "continuing from step 192" in first[1], first
+    assert second == (0, "", "")
+    trained_alone(run, "--resume", "--steps", 8 * DISPATCH, devices=1)
+    assert [row["steps"] for row in read_metrics(run / "metrics.jsonl")] == [48 * (1 + i) for i in range(8)]
+    arrays, meta = newest(run)
+    assert meta["step"] == 8 * DISPATCH
+    assert arrays["learner.step"] == 8 * DISPATCH // (4 * 3)  # updates from batches of 4 sequences of 3 transitions
+
+
+def test_ctrl_c_is_heard_while_others_are_waited_for(tmp_path: Path) -> None:
+    with free_port() as port, processes(commands(port, tmp_path / "run")[0]) as [one]:
+        deadline = time.monotonic() + PATIENCE
+        while not _is_listened_at(port):
+            assert one.process.poll() is None, one.end()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        one.process.send_signal(signal.SIGINT)
+        assert one.process.wait(timeout=60) == 130
+        assert one.end() == (130, "", "interrupted\n")
+
+
+def _is_listened_at(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.slow
@@ -157,9 +247,11 @@ def learner_of(one: Started) -> int:
     return int(said.stdout)
 
 
-def ended_by(run: Path, end: Callable[[list[Started]], None]) -> tuple[list[tuple[int, str, str]], float]:
+def ended_by(
+    run: Path, end: Callable[[list[Started]], None], words: Sequence[object] = ()
+) -> tuple[list[tuple[int, str, str]], float]:
     """What two endless processes say when something is done to them, and how long that takes."""
-    words = [*settings(log={"checkpoint_every": 2 * DISPATCH}), "--steps", 10**9]
+    words = [*(words or settings(log={"checkpoint_every": 2 * DISPATCH})), "--steps", 10**9]
     with free_port() as port, processes(*commands(port, run, *words)) as started:
         when_it_runs(run, started)
         end(started)
@@ -176,6 +268,31 @@ def test_a_signal_at_any_process_saves_once_and_ends_all(who: int, tmp_path: Pat
     assert "interrupted: saved at step" in ended[0][1]
     assert (ended[1][1], ended[1 - who][2]) == ("", "")
     assert Checkpoints(run / "checkpoints").steps()[-1] == read_metrics(run / "metrics.jsonl")[-1]["steps"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [settings(), outside()], ids=["inside", "outside"])
+@pytest.mark.parametrize("who", [[0], [1], [0, 1]], ids=["first", "second", "both"])
+def test_ctrl_c_at_one_or_all_saves_and_ends_all_and_they_go_on(
+    who: list[int], words: list[object], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+
+    def interrupt(started: list[Started]) -> None:
+        for index in who:
+            started[index].process.send_signal(signal.SIGINT)
+
+    ended, seconds = ended_by(run, interrupt, words)
+    assert [code for code, *_ in ended] == [130, 130], ended
+    assert seconds < 120
+    for index, (_, _, err) in enumerate(ended):
+        assert err.strip() == ("interrupted: saving after this round; once more stops at once" if index in who else "")
+    steps = Checkpoints(run / "checkpoints").steps()[-1]
+    assert f"interrupted: saved at step {steps:,}; continue with --resume" in ended[0][1]
+    first, second = trained(run, "--resume", "--steps", steps + 2 * DISPATCH)
+    assert first[0] == 0, first
+    assert f"continuing from step {steps:,}" in first[1]
+    assert second == (0, "", "")
 
 
 @pytest.mark.slow

@@ -5,7 +5,9 @@ import dataclasses
 import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,6 +18,8 @@ from builders import make_spec, small_actor, small_config
 from byol_explore.errors import EnvironmentFailure, ProcessLost, UserError
 from byol_explore.interrupts import Interrupts
 from byol_explore.learner_state import Dials
+from byol_explore.run import training
+from byol_explore.run.training import train
 from byol_explore.runtime import processes as module
 from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.devices import choose_actor_devices, choose_devices
@@ -28,6 +32,7 @@ from byol_explore.versions import versions
 from host_worlds import Scripted
 from learning_together import Given
 from pairs import free_port
+from runs import files, tiny
 
 COUNT = 3
 
@@ -75,6 +80,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setattr(module, "_store", lambda: store)
     monkeypatch.setattr(module, "_LOOK", 20)
     monkeypatch.setattr(module, "_PATIENCE", 0.2)
+    monkeypatch.setattr(module, "_LAST_WORDS", 0.0)
     return store
 
 
@@ -133,14 +139,52 @@ def test_a_failure_of_one_ends_the_others_in_its_words(store: Store) -> None:
     assert [key for key in store.values if "/failed/" in key] == ["byol_explore/failed/2"]
 
 
-def test_the_first_waits_a_while_until_all_have_heard_why_it_ends(store: Store) -> None:
+def test_the_first_waits_a_while_until_all_have_heard_why_it_ends(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = members(2)
-    _, error = at_once(lambda: first.fail(ValueError("a mistake")), lambda: second.everybody(0))
-    assert str(error) == "process 0 has ended: ValueError a mistake"
-    assert any("/heard/1" in key for key in store.values)
+
+    def hear() -> ProcessLost:
+        with pytest.raises(ProcessLost) as caught:
+            second.everybody(0)
+        assert not telling.done(), "JAX would end this one now"
+        second.fail(caught.value)
+        return caught.value
+
+    with monkeypatch.context() as patch, ThreadPoolExecutor() as pool:
+        patch.setattr(module, "_PATIENCE", 300.0)
+        telling = pool.submit(first.fail, ValueError("a mistake"))
+        assert str(hear()) == "process 0 has ended: ValueError a mistake"
+        telling.result(60)
     first, _ = members(2)
     store.values.clear()
     first.fail(ValueError("nobody hears it"))  # and comes back all the same
+
+
+@pytest.mark.usefixtures("store")
+def test_ctrl_c_at_one_ends_all_with_its_code() -> None:
+    first, second = members(2)
+    _, error = at_once(lambda: first.fail(KeyboardInterrupt()), lambda: second.everybody(0))
+    assert isinstance(error, ProcessLost)
+    assert (str(error), error.exit_code) == ("process 0 has ended: interrupted", 130)
+    assert ProcessLost("for another reason").exit_code == 5
+
+
+@pytest.mark.usefixtures("store")
+def test_a_ctrl_c_that_a_library_has_swallowed_is_not_lost() -> None:
+    one, _ = members(2)
+    with contextlib.suppress(KeyboardInterrupt):
+        one.interrupt(2, None)
+    with pytest.raises(KeyboardInterrupt):
+        one.everybody(0)
+
+
+@pytest.mark.usefixtures("store")
+def test_the_first_does_not_wait_for_those_that_fail_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 300.0)
+    first, second, third = members()
+    at_once(*(lambda one=one: one.fail(UserError("no such world")) for one in (second, third)))
+    at_once(lambda: first.fail(UserError("no such world")))
 
 
 def test_a_store_that_is_gone_is_the_loss_of_a_process(store: Store) -> None:
@@ -345,6 +389,47 @@ def test_versions_and_devices_must_agree() -> None:
 def mine() -> dict[str, Any]:
     config = json.loads(json.dumps(to_dict(with_process(small_config(), 1))))
     return {"config": config, "resume": False, "versions": versions(), "devices": jax.local_device_count()}
+
+
+# Where a run is already
+
+
+@contextlib.contextmanager
+def met(settings: DistributedConfig) -> Iterator[Together]:
+    """As `joined`, for threads."""
+    one = Together(settings)
+    try:
+        yield one
+    except BaseException as error:
+        one.fail(error)
+        raise
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "already holds a run: continue it with --resume in all 2 processes, or begin anew with --force or choose "
+         "another --run-dir in process 0"),
+        ({"resume": True}, "steps is 48, but {directory} has 96 already: leave it out, or ask for more"),
+    ],
+)  # fmt: skip
+def test_all_are_told_what_the_first_finds_before_anything_is_made(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], words: str
+) -> None:
+    """The others have no directory, and nothing to compile for a run that cannot begin."""
+    monkeypatch.setattr(training, "joined", met)
+    monkeypatch.setattr(training, "make_runtime", lambda *_: pytest.fail("a runtime was made"))
+    before, config = files(directory), tiny(dispatches=1)
+    first, second = at_once(
+        lambda: train(with_process(config, 0), directory, **changes),
+        lambda: train(with_process(config, 1), tmp_path / "nowhere", **changes),
+    )
+    assert isinstance(first, UserError), first
+    assert str(first).endswith(words.format(directory=directory))
+    assert str(second) == f"process 0 has ended: {first}"
+    assert files(directory) == before
+    assert not (tmp_path / "nowhere").exists()
 
 
 # Where they find each other

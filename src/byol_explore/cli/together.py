@@ -17,9 +17,11 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from byol_explore.errors import ProcessLost
+from byol_explore.interrupts import leaving_at_once
 from byol_explore.settings.parts import DistributedConfig
 
 _LOG_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+")  # of the libraries below JAX
+_TRACEBACK = "Traceback (most recent call last)"
 _OURS = ("error: ", "interrupted")
 _MOST = 1_000  # lines of theirs that are kept
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -45,6 +47,7 @@ def watch_over(arguments: Sequence[str], settings: DistributedConfig) -> int:
     if code == 1:  # a mistake of ours, of which nothing should be lost
         sys.stderr.writelines(noise)
     if -code in passed_on:  # before it had begun
+        print("interrupted", file=sys.stderr)
         return 128 - code
     if code < 0:
         raise ProcessLost(what_happened("".join(noise), -code, settings))
@@ -52,10 +55,10 @@ def watch_over(arguments: Sequence[str], settings: DistributedConfig) -> int:
 
 
 def _listen(stream: Iterator[str]) -> list[str]:
-    """Pass on what the learner says itself; the rest, from the first line that libraries have logged."""
+    """Pass on what the learner says itself; the rest, from the first line of a traceback or of a library's log."""
     noise: list[str] = []
     for line in stream:
-        if line.startswith(_OURS) or not (noise or _LOG_LINE.match(line)):
+        if line.startswith(_OURS) or not (noise or _LOG_LINE.match(line) or line.startswith(_TRACEBACK)):
             sys.stderr.write(line)
             sys.stderr.flush()
         elif len(noise) < _MOST:
@@ -98,9 +101,10 @@ def _passing_on(learner: subprocess.Popen[str]) -> Iterator[list[int]]:
 
 def _learn() -> int:
     """The command line; ends when nobody watches any more."""
-    from byol_explore.cli import together
-    from byol_explore.cli.attached import end_with_the_other_end
-    from byol_explore.cli.main import main
+    with leaving_at_once():
+        from byol_explore.cli import together
+        from byol_explore.cli.attached import end_with_the_other_end
+        from byol_explore.cli.main import main
 
     together.is_learner = True
     threading.Thread(target=end_with_the_other_end, daemon=True).start()

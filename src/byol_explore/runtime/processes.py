@@ -1,17 +1,16 @@
-"""Processes that learn together: how they find each other, and what they tell each other between their programs.
+"""Processes that learn together: what they tell each other between their programs, and how they part.
 
-JAX connects them (`jax.distributed`): process 0 listens at the coordinator's address, all others come there, and arrays
-may then lie on the devices of all. What is not an array goes through the coordinator's store of keys and values. JAX
-ends every process whose coordinator has gone, and all of them when one is not heard of for too long.
+JAX connects them (`connecting.py`), and arrays may then lie on the devices of all. What is not an array goes through
+the coordinator's store of keys and values. JAX ends every process whose coordinator has gone, and all of them when one
+is not heard of for too long.
 """
 
 import contextlib
 import json
-import os
-import socket
+import signal
 import time
-from collections import Counter
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any, Protocol
 
 import jax
@@ -19,13 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from byol_explore.errors import DivergenceError, ProcessLost, UserError, one_line
-from byol_explore.interrupts import Interrupts
+from byol_explore.interrupts import Interrupts, at_ctrl_c, ended_at_once
+from byol_explore.runtime.connecting import connect
 from byol_explore.settings.parts import DistributedConfig
 from byol_explore.types import Array, PyTree
 
 _LOOK = 1000  # milliseconds between looks at what became of the others, while something is waited for
-_PATIENCE = 3.0  # seconds in which others are to hear why process 0 ends
-_FAREWELL = 10  # seconds in which all that have done their work leave together
+_PATIENCE = 30.0  # seconds in which others are to hear why process 0 ends: they may be compiling
+_LAST_WORDS = 1.0  # seconds in which they say so
 _FOLDER = "byol_explore"
 _NOT_THEIRS = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "UNIMPLEMENTED")  # errors of a program, not of the others
 
@@ -78,8 +78,16 @@ class Together:
         self.index, self.count = settings.process, settings.processes
         self._store = _store()
         self._round = 0
+        self._is_interrupted = False
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Ctrl-C, which is remembered: what is raised where Python was called by a library may be lost."""
+        self._is_interrupted = True
+        raise KeyboardInterrupt
 
     def everybody(self, mine: Any) -> list[Any]:
+        if self._is_interrupted:
+            raise KeyboardInterrupt
         self._round += 1
         self._set(f"said/{self._round}/{self.index}", mine)
         said = [self._wait(f"said/{self._round}/{each}") for each in range(self.count)]
@@ -118,17 +126,33 @@ class Together:
             raise self._lost() from error
 
     def fail(self, error: BaseException) -> None:
-        """Tell all others why this one ends; process 0, whose store it is, waits a while until they have heard it."""
-        if isinstance(error, ProcessLost) and self._failure() is not None:
-            return  # it has been said by who has failed
-        known = isinstance(error, UserError | DivergenceError)
-        said = str(error) if known else f"{type(error).__name__} {one_line(error)}".strip()
+        """Tell all others why this one ends, unless one of them has said it."""
+        if not (isinstance(error, ProcessLost) and self._failure() is not None):
+            with contextlib.suppress(RuntimeError, UserError):  # nobody listens any more
+                self._set(f"failed/{self.index}", _last_words(error))
+        with contextlib.suppress(RuntimeError):
+            self._part()
+
+    def _part(self) -> None:
+        """Process 0, whose store it is, goes last: JAX ends whoever is left without it, before they can say a word."""
+        if self.index > 0:
+            self._store.key_value_set(f"{_FOLDER}/parted/{self.index}", "")
+            return
         end = time.monotonic() + _PATIENCE
-        with contextlib.suppress(RuntimeError, UserError):  # nobody listens any more
-            self._set(f"failed/{self.index}", said)
-            for other in range(1, self.count if self.index == 0 else 1):
-                left = max(1, int(1000 * (end - time.monotonic())))
-                self._store.blocking_key_value_get(f"{_FOLDER}/heard/{other}", left)
+        for other in range(1, self.count):
+            while time.monotonic() < end and not self._has_parted(other):
+                pass
+        time.sleep(_LAST_WORDS)
+
+    def _has_parted(self, other: int) -> bool:
+        """Within a second, so that Ctrl-C is not kept waiting."""
+        try:
+            self._store.blocking_key_value_get(f"{_FOLDER}/parted/{other}", _LOOK)
+        except RuntimeError as error:
+            if _is_late(error):
+                return False
+            raise
+        return True
 
     def _set(self, key: str, value: Any) -> None:
         try:
@@ -146,7 +170,7 @@ class Together:
             try:
                 return json.loads(self._store.blocking_key_value_get(f"{_FOLDER}/{key}", _LOOK))
             except RuntimeError as error:
-                if not str(error).startswith("DEADLINE_EXCEEDED"):
+                if not _is_late(error):
                     raise self._lost() from error
             if failure := self._failure():
                 raise failure
@@ -157,9 +181,8 @@ class Together:
             for key, said in self._store.key_value_dir_get(f"{_FOLDER}/failed"):
                 number = key.rpartition("/")[2]
                 if int(number) != self.index:
-                    with contextlib.suppress(RuntimeError):  # it was said before
-                        self._store.key_value_set(f"{_FOLDER}/heard/{self.index}", number)
-                    return ProcessLost(f"process {number} has ended: {json.loads(said)}")
+                    words, code = json.loads(said)
+                    return ProcessLost(f"process {number} has ended: {words}", code)
         return None
 
     def _lost(self) -> ProcessLost:
@@ -178,95 +201,34 @@ def joined(settings: DistributedConfig) -> Iterator[Processes]:
     if settings.processes == 1:
         yield ALONE
         return
-    _connect(settings)
+    with ended_at_once():
+        connect(settings)
     processes = Together(settings)
     try:
-        yield processes
+        with at_ctrl_c(processes.interrupt):
+            yield processes
     except Interrupts.Stopped:
-        jax.distributed.shutdown()
+        _leave()
         raise
     except BaseException as error:
         processes.fail(error)
         raise
-    jax.distributed.shutdown()
+    _leave()
 
 
-def _connect(settings: DistributedConfig) -> None:
-    """Find all others; collectives between CPUs use the way that leads to the coordinator."""
-    host, _, port = settings.coordinator.rpartition(":")
-    own = _own_address(host.strip("[]"), int(port))
-    if settings.process == 0:
-        _check_port(own, int(port), settings.coordinator)
-    bound = settings.coordinator if own.startswith("127.") or own == "::1" else None  # else by all its addresses
-    jax.config.update("jax_enable_preemption_service", False)  # which would take SIGTERM
-    try:
-        jax.distributed.initialize(
-            settings.coordinator, settings.processes, settings.process, cluster_detection_method="deactivate",
-            initialization_timeout=settings.start_timeout, heartbeat_timeout_seconds=settings.timeout,
-            shutdown_timeout_seconds=_FAREWELL, coordinator_bind_address=bound,
-        )  # fmt: skip
-    except RuntimeError as error:
-        raise UserError(f"distributed.processes is {settings.processes}, but {one_line(error)}") from error
-    with _gloo_at(own):
-        devices = Counter(device.process_index for device in jax.devices())
-    if len(set(devices.values())) == 1:  # else they will not fit together
-        _meet()
+def _last_words(error: BaseException) -> tuple[str, int]:
+    """What others are told of a failure, and with which code they end: all of them with Ctrl-C's after Ctrl-C."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", 128 + signal.SIGINT
+    known = isinstance(error, UserError | DivergenceError)
+    said = str(error) if known else f"{type(error).__name__} {one_line(error)}".strip()
+    return said, ProcessLost.exit_code
 
 
-def _own_address(host: str, port: int) -> str:
-    """By which this host is seen on the way to the coordinator; nothing is sent."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)
-            return probe.getsockname()[0]
-    except OSError as error:
-        raise UserError(f"distributed.coordinator is {host}:{port}, which is not to be reached: {error}") from error
-
-
-def _check_port(address: str, port: int, coordinator: str) -> None:
-    """JAX would not survive a port that somebody else has."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError as error:
-            raise UserError(
-                f"distributed.coordinator is {coordinator}, but process 0 cannot listen there: {error.strerror}"
-            ) from error
-
-
-@contextlib.contextmanager
-def _gloo_at(address: str) -> Iterator[None]:
-    """Elsewhere gloo takes what the host's name stands for, which may be no address that others can reach."""
-    from jax._src import xla_bridge
-
-    library: Any = xla_bridge._jax  # pyright: ignore[reportPrivateImportUsage]
-    make = library.make_gloo_tcp_collectives
-
-    def at(**settings: Any) -> Any:
-        return make(**settings, hostname=address)
-
-    library.make_gloo_tcp_collectives = at
-    try:
-        yield
-    finally:
-        library.make_gloo_tcp_collectives = make
-
-
-def _meet() -> None:
-    """Connect all devices. Gloo prints a line about it, which is of no use to anybody."""
-    from jax.experimental.multihost_utils import process_allgather
-
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 1)
-        process_allgather(np.zeros(1, np.float32))
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)
+def _leave() -> None:
+    """All together; the work is done, and whoever has gone already is not missed."""
+    with contextlib.suppress(RuntimeError):
+        jax.distributed.shutdown()
 
 
 def _store() -> Any:
@@ -274,6 +236,11 @@ def _store() -> Any:
     from jax._src import distributed
 
     return distributed.global_state.client
+
+
+def _is_late(error: RuntimeError) -> bool:
+    """Whether something was only not said in time."""
+    return str(error).startswith("DEADLINE_EXCEEDED")
 
 
 def _is_key(x: Array) -> bool:
