@@ -1,6 +1,6 @@
-"""What is learned by two devices: of one process, or of two that have one each. The tests compare the two.
+"""What is learned by several devices: of one process, or of as many that have one each. The tests compare the two.
 
-python learning_together.py <process> <port> <file>      one of the two; the first writes what came out
+python learning_together.py <process> <processes> <port> <file> <lessons>      the first writes what came out
 """
 
 import dataclasses
@@ -50,14 +50,19 @@ def side_by_side(parts: list[Trajectory]) -> Trajectory:
 
 
 def one_batch(processes: Processes) -> dict[str, np.ndarray]:
-    """An update from a batch whose best advantages all lie in the first half: a top half for each would be another."""
+    """An update from a batch with a part on each device.
+
+    The best advantages all lie in the first half: a top half for each part would be another.
+    """
+    count = len(jax.devices())
     spec = make_spec("vector", "hybrid")
     learner = Learner(small_config(), spec, 1)
     state = make(learner.init)
     state = state._replace(acting=shaken(state.acting, seed=5))
-    halves = [make_trajectory(spec, state.acting, seed) for seed in (3, 4)]
-    batch = side_by_side([halves[0]._replace(reward=halves[0].reward + 10.0), halves[1]])
-    mesh = Mesh(np.asarray(jax.devices()[:2]), (AXIS,))
+    parts = [make_trajectory(spec, state.acting, 3 + number) for number in range(count)]
+    best = [part._replace(reward=part.reward + 10.0) for part in parts[: count // 2]]
+    batch = side_by_side([*best, *parts[count // 2 :]])
+    mesh = Mesh(np.asarray(jax.devices()), (AXIS,))
     spread = over_environments(lambda x, axis: put(x, NamedSharding(mesh, share(axis))), Batch(batch)).trajectory
     whole = NamedSharding(mesh, share(WHOLE))
     update = jax.jit(update_of(learner).__wrapped__, out_shardings=whole)
@@ -68,8 +73,8 @@ def inside_jit(processes: Processes) -> dict[str, np.ndarray]:
     """Two dispatches: the whole state, and what was told of all environments."""
     from runs import tiny  # which imports all of a run
 
-    config = without_centering(tiny(devices=2))
-    anakin = Anakin(config, make_envs(config.env_ids), jax.devices()[:2])
+    config = without_centering(tiny(devices=len(jax.devices())))
+    anakin = Anakin(config, make_envs(config.env_ids), jax.devices())
     state, outputs = anakin.init(0), []
     for _ in range(2):
         state, output = anakin.dispatch(state)
@@ -161,9 +166,9 @@ LESSONS = {
 }  # fmt: skip
 
 
-def main(process: int, port: int, path: Path, lessons: list[str]) -> None:
-    with joined(DistributedConfig(f"127.0.0.1:{port}", 2, process, start_timeout=240, timeout=60)) as processes:
-        assert len(jax.local_devices()) == 1
+def main(process: int, count: int, port: int, path: Path, lessons: list[str]) -> None:
+    with joined(DistributedConfig(f"127.0.0.1:{port}", count, process, start_timeout=240, timeout=60)) as processes:
+        assert jax.process_count() == count
         learned = {f"{name}/{key}": x for name in lessons for key, x in LESSONS[name](processes).items()}
         if process == 0:
             np.savez(path, **learned)  # pyright: ignore[reportArgumentType]
@@ -171,4 +176,4 @@ def main(process: int, port: int, path: Path, lessons: list[str]) -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=end_with_the_other_end, daemon=True).start()
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4].split(","))
+    main(*map(int, sys.argv[1:4]), Path(sys.argv[4]), sys.argv[5].split(","))
