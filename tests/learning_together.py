@@ -78,7 +78,7 @@ def inside_jit(processes: Processes) -> dict[str, np.ndarray]:
     state, outputs = anakin.init(0), []
     for _ in range(2):
         state, output = anakin.dispatch(state)
-        outputs.append(output)
+        outputs.append((output.metrics, output.finite, output.steps))
     learner, actor = anakin.gathered(state)
     actor = actor._replace(key=jax.random.key_data(actor.key), envs=jax.tree.map(_plain, actor.envs))
     return leaves_with_names((*jax.device_get((learner, actor)), outputs))

@@ -16,7 +16,7 @@ import numpy as np
 from byol_explore.errors import UserError, one_line
 from byol_explore.settings.parts import DistributedConfig
 
-_FAREWELL = 10  # seconds in which all that have done their work leave together
+_FAREWELL = 60  # seconds in which all that have done their work leave together: longer than who fails waits to be heard
 
 
 def connect(settings: DistributedConfig) -> None:
