@@ -62,6 +62,7 @@ def test_every_benchmark_can_be_loaded_and_is_run_by_a_test() -> None:
         assert name in tested or (Path(__file__).parent / f"test_{name}_table.py").exists()
 
 
+@pytest.mark.slow
 def test_distraction(tmp_path: Path) -> None:
     sizes = {"rollouts": 2, "last": 2, "steps": 64, "num_envs": 4, "variants": ("rnd",), "env": "tv-rooms-2"}
     figures = figures_of("distraction", tmp_path, **sizes)
