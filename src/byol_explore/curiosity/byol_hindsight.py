@@ -113,7 +113,9 @@ class BYOLHindsight(BYOLExplore):
         noise = self.noise(state, landings.valid.shape[-1])[landings.horizon - 1]
         told = self.generate(condition, landings.target, noise)
         error = latent.cosine_distance(self.reconstruct(belief, told), landings.target)
-        hidden = self.generate(known, landings.target, noise)  # the same, but for its gradient
+        hidden = told  # for L_inv: the same, but without a gradient into c
+        if self.forecaster is None:
+            hidden = self.generate(known, landings.target, noise)
         told_of = invariance_loss(jax.lax.stop_gradient(self.critic)(known, hidden), landings.valid)
         found = invariance_loss(self.critic(known, jax.lax.stop_gradient(hidden)), landings.valid)
         others = forecast - found + self.price(told, noise)
