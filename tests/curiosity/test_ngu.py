@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from builders import BATCH, TIME, call, jit, largest, leaves_with_names, numpy_mlp
-from byol_explore.curiosity.ngu import DECAY, EPSILON, LIMIT, MOST, NEIGHBOURS, XI, C, Neighbours, episodic
+from byol_explore.curiosity.ngu import DECAY, EPSILON, LIMIT, NEIGHBOURS, XI, C, episodic
 from byol_explore.ops.moments import Moments, initial_moments
 from methods import Case, explore, make_case, seen_before
 
@@ -113,18 +113,6 @@ def test_both_losses_train_what_they_should_and_the_uncertainty_nothing(case: Ca
     assert {name for name, leaf in trained.items() if not np.any(leaf)} == set()
     assert largest(target) == 0
     assert largest(gradients(0.0, 1.0)) == 0
-
-
-def test_an_episode_with_too_many_observations_forgets_the_oldest() -> None:
-    recall = Neighbours(2)
-    memory = recall.blank(1)
-    memory = memory.at[0, :-1].set(jnp.asarray([3.0, 4.0]))
-    memory = memory.at[0, -1].set(jnp.asarray([0.0, 0.0]))  # the oldest
-    here = jnp.zeros((1, 2))
-    assert recall.novelty(memory, here, ())[0, 0] == 0.0
-    later = recall.after(memory, jnp.asarray([[3.0, 4.0]]), ())
-    assert later.shape == (1, MOST, 2)
-    np.testing.assert_allclose(recall.novelty(later, here, ()), 25.0)
 
 
 def test_fewer_neighbours_than_there_should_be_are_the_only_ones_that_count() -> None:

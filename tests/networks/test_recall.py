@@ -10,13 +10,15 @@ import pytest
 from builders import BATCH, TIME, assert_trees_close, jit, make_spec, make_trajectory, small_actor
 from byol_explore.agent import perceive
 from byol_explore.curiosity.e3b import Ellipse
-from byol_explore.curiosity.ngu import Neighbours
 from byol_explore.curiosity.noveld import Visits
+from byol_explore.networks.neighbours import Neighbours
 from byol_explore.networks.recall import NOTHING, Recall
 from byol_explore.types import Memory, Sequence, TimeStep, Trajectory
 
+NEAREST = Neighbours(8, most=64, neighbours=3)
 
-@pytest.mark.parametrize(("recall", "apart"), [(Ellipse(8), False), (Ellipse(8), True), (Neighbours(8), False)])
+
+@pytest.mark.parametrize(("recall", "apart"), [(Ellipse(8), False), (Ellipse(8), True), (NEAREST, False)])
 def test_the_agent_remembers_what_the_learner_finds_along_the_sequence(recall: Recall, apart: bool) -> None:
     """In the embeddings that the curiosity reads: its own, or the policy's."""
     spec = make_spec("vector")
@@ -52,7 +54,7 @@ def random_sequence(rng: np.random.Generator, steps: int, filling: int) -> Seque
     return Sequence(observation, None, (rng.random((steps, BATCH)) < 0.2) | is_filling, is_filling)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("recall", [Ellipse(4), Visits(), Neighbours(4)])
+@pytest.mark.parametrize("recall", [Ellipse(4), Visits(), Neighbours(4, most=64, neighbours=3)])
 def test_a_sequence_in_two_pieces_is_remembered_as_a_whole(recall: Recall) -> None:
     rng = np.random.default_rng(1)
     sequence, embedding = random_sequence(rng, 9, 2), rng.normal(size=(9, BATCH, 4)).astype(np.float32)
@@ -66,7 +68,8 @@ def test_a_sequence_in_two_pieces_is_remembered_as_a_whole(recall: Recall) -> No
     np.testing.assert_allclose(np.concatenate([first, second])[there], np.asarray(novelty)[there], rtol=1e-6)
     shorter = jax.tree.map(lambda x: x[:7], (embedding, sequence._replace(filling=None)))
     kept, _ = walk(recall.blank(BATCH), *shorter)
-    np.testing.assert_array_equal(np.asarray(kept)[0], np.asarray(whole)[0])  # as if nothing had been filled up
+    for one, other in zip(jax.tree.leaves(kept), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_array_equal(one[0], other[0])  # as if nothing had been filled up
     assert len(set(np.asarray(novelty)[there].ravel().tolist())) > 1
 
 

@@ -13,7 +13,6 @@ sequences. Before the first of them nothing is worth anything. The paper's limit
 neighbours do not reach it.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import jax
@@ -25,30 +24,13 @@ from byol_explore.curiosity.icm import inverse_losses
 from byol_explore.curiosity.rnd import RND
 from byol_explore.networks.assembly import View
 from byol_explore.networks.heads import PolicyHead
-from byol_explore.networks.recall import Recall
+from byol_explore.networks.neighbours import Neighbours
 from byol_explore.ops import moments
-from byol_explore.types import Array, Encoder, PyTree, Sequence
+from byol_explore.types import Array, Encoder, Sequence
 
 NEIGHBOURS, EPSILON, XI, C, LIMIT = 10, 1e-4, 8e-3, 1e-3, 5.0  # the paper's
-MOST = 512  # observations of an episode that are remembered, the newest ones
+MOST = 512  # observations of an episode that are remembered, the newest ones; the paper remembers 30,000
 DECAY = 0.99  # of the running statistics
-
-
-@dataclass(frozen=True)
-class Neighbours(Recall):
-    """Embeddings [B, MOST, N] of an episode, infinitely far away where there are no more."""
-
-    size: int
-
-    def blank(self, batch: int) -> Array:
-        return jnp.full((batch, MOST, self.size), jnp.inf)
-
-    def after(self, memory: Array, embedding: Array, observation: PyTree) -> Array:
-        return jnp.concatenate([embedding[:, None], memory[:, :-1]], axis=1)
-
-    def novelty(self, memory: Array, embedding: Array, observation: PyTree) -> Array:
-        """[B, K] squared distances to the nearest, infinite where there are no more."""
-        return jnp.sort(jnp.sum(jnp.square(memory - embedding[:, None]), axis=-1), axis=-1)[:, :NEIGHBOURS]
 
 
 class Known(NamedTuple):
@@ -76,7 +58,7 @@ class NGU(RND):
 
     @classmethod
     def recall(cls, embedding_size: int) -> Neighbours:
-        return Neighbours(embedding_size)
+        return Neighbours(embedding_size, MOST, NEIGHBOURS)
 
     def init(self, materials: Materials, encoder: Encoder, key: Array) -> Known:
         return Known(materials.make_encoder(key), moments.initial_moments(), moments.initial_moments())
