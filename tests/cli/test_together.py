@@ -158,7 +158,7 @@ def test_two_processes_train_and_resume_as_one_with_two_devices_does(tmp_path: P
 
 @pytest.mark.slow
 def test_four_processes_train_and_two_or_one_go_on(tmp_path: Path) -> None:
-    """To rounding, as one process with four devices does; more than it has shares for are told how many may."""
+    """To rounding, as one process with four devices does."""
     alone, together_ = tmp_path / "alone", tmp_path / "together"
     trained_alone(alone, *settings(devices=4, dispatches=4), devices=4)
     first, *others = trained(together_, *settings(devices=4, dispatches=2), count=4)
@@ -170,14 +170,22 @@ def test_four_processes_train_and_two_or_one_go_on(tmp_path: Path) -> None:
     assert "on 2 devices now, after 4: results are equal to rounding" in first[1]
     trained_alone(together_, "--resume", "--steps", 4 * DISPATCH, devices=1)
     assert_close(together_, alone)
+
+
+@pytest.mark.slow
+def test_one_process_trains_and_two_go_on_and_then_three(tmp_path: Path) -> None:
+    """With more devices than it began with, and a number that does not divide theirs: to rounding what one does."""
     words = ["--runtime.num-envs", 12, "--runtime.batch-size", 6]
-    three = tmp_path / "three"
-    assert [code for code, *_ in trained(three, *settings(devices=3), *words, count=3)] == [0, 0, 0]
-    for code, _, err in trained(three, "--resume"):
-        assert code == 2
-        assert err == (
-            "error: distributed.processes is 2, but this run began with runtime.devices 3: choose from: 1, 3\n"
-        )
+    alone, grown = tmp_path / "alone", tmp_path / "grown"
+    steps = [36 * count for count in (2, 4, 6)]  # dispatches of 12 environments and three steps
+    trained_alone(alone, *settings(devices=1), *words, "--steps", steps[2], devices=1)
+    trained_alone(grown, *settings(devices=1), *words, "--steps", steps[0], devices=1)
+    for count, until in ((2, steps[1]), (3, steps[2])):
+        first, *others = trained(grown, "--resume", "--steps", until, count=count)
+        assert first[0] == 0, first
+        assert f"on {count} devices now, after 1: results are equal to rounding" in first[1]
+        assert others == [(0, "", "")] * (count - 1)
+    assert_close(grown, alone)
 
 
 @pytest.mark.slow

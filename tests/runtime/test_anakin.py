@@ -146,14 +146,24 @@ def test_intrinsic_rewards_are_in_the_order_of_the_environments(devices: int) ->
     np.testing.assert_array_equal(pays[:, 1:], ~ended[:, :-1])
 
 
-def test_one_device_goes_on_with_the_shares_of_two() -> None:
-    """Environments, batches and what is told of them stay what they are on two devices, to rounding."""
+@pytest.mark.parametrize(
+    ("env", "tasks"),
+    [
+        ("probe:memory", "fixed"),
+        pytest.param("rooms-3,rooms-4", "fixed", marks=pytest.mark.slow),
+        pytest.param("rooms-3,rooms-4", "drawn", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("shares", [1, 2])
+def test_another_number_of_devices_goes_on_with_the_shares_that_there_are(shares: int, env: str, tasks: str) -> None:
+    """Environments, batches and what is told of them stay what they are, to rounding."""
+    config = dataclasses.replace(config_for(), env=env, tasks=tasks).validate()
 
-    def two_dispatches(anakin: Anakin) -> Any:
+    def two_dispatches(devices: int) -> Any:
+        anakin = Anakin(config, make_envs(config.env_ids), jax.devices()[:devices], shares=shares)
         state, first = anakin.dispatch(anakin.init(0))
         state, second = anakin.dispatch(state)
+        assert [len(x.sharding.device_set) for x in jax.tree.leaves(state)] == [devices] * len(jax.tree.leaves(state))
         return host_copy(state), [(each.metrics, each.finite, each.steps) for each in (first, second)]
 
-    config = config_for()
-    one = Anakin(config, make_envs(config.env_ids), jax.devices()[:1], shares=2)
-    assert_trees_close(two_dispatches(one), two_dispatches(runtime(2)))
+    assert_trees_close(two_dispatches(3 - shares), two_dispatches(shares))

@@ -85,14 +85,16 @@ def test_a_run_that_goes_on_keeps_the_number_that_it_began_with() -> None:
         resolve_devices(config)
 
 
-def test_more_processes_than_a_run_has_shares_are_told_how_many_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_goes_on_in_any_number_of_processes_that_can_share_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = [Device(process) for process in range(4)]
     monkeypatch.setattr(jax, "devices", lambda: devices)
     monkeypatch.setattr(jax, "process_count", lambda: 4)
-    expected = "distributed.processes is 4, but this run began with runtime.devices 2: choose from: 1, 2"
-    with pytest.raises(UserError, match=expected):
-        devices_at_hand(config_for(2), inside=True)
-    assert devices_at_hand(config_for(2), inside=False) == devices
+    for inside in (True, False):
+        assert devices_at_hand(config_for(2), inside=inside) == devices
+        with pytest.raises(
+            UserError, match=r"distributed.processes is 4, .* 6 sequences evenly; choose from: 1, 2, 3, 6"
+        ):
+            devices_at_hand(config_for(2, batch_size=6), inside=inside)
 
 
 @dataclasses.dataclass(frozen=True)

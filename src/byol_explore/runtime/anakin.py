@@ -74,8 +74,9 @@ class Anakin:
 
     Environments are spread evenly over the devices. Each device acts in its own and holds its share of every batch; how
     the learner's sums go over all of them is the compiler's business. Its state is the same on all of them.
-    There are as many shares as devices, unless a run goes on with fewer devices than it began with: each of them has
-    several then, and every environment and every batch stays what it was.
+    There are as many shares as devices, unless a run goes on with another number than it began with. Every environment
+    and every batch stays what it was then: each device has several shares, or where these do not come out even,
+    acting is the compiler's business too.
     """
 
     def __init__(
@@ -90,7 +91,8 @@ class Anakin:
         self.envs = make_vector(envs, config.runtime.num_envs // self.shares, config.tasks)  # of a share
         self.learner = Learner(config, self.envs.spec, count_tasks(envs), in_turn=True)
         whole, shared = (NamedSharding(self.mesh, share(axis)) for axis in (WHOLE, 0))
-        self._placement = AnakinState(whole, shared)  # pyright: ignore[reportArgumentType]
+        keys = whole if self.shares % len(devices) else shared
+        self._placement: Any = AnakinState(whole, ActorState(*[shared] * 5, key=keys))  # pyright: ignore[reportArgumentType]
         self._rounds = jax.jit(self._act_and_learn, donate_argnums=0, out_shardings=(self._placement, whole))
         self._gather = jax.jit(lambda state: state, out_shardings=whole)
 
@@ -109,7 +111,8 @@ class Anakin:
         return jax.tree.map(strongly_typed, AnakinState(learner, actor))
 
     def place(self, state: AnakinState) -> AnakinState:
-        return AnakinState(*map(put, state, self._placement))  # pyright: ignore[reportArgumentType]
+        learner, actor = self._placement
+        return AnakinState(put(state.learner, learner), ActorState(*map(put, state.actor, actor)))
 
     def gathered(self, state: AnakinState) -> AnakinState:
         """As it is where this process has all devices, else with the environments of all on each."""
@@ -146,7 +149,9 @@ class Anakin:
 
     def _act_and_learn(self, state: AnakinState) -> tuple[AnakinState, Round]:
         """Several rounds of: act with the target policy for a sequence, then learn from it batch by batch."""
-        roll = spread(self._roll_shares, self.mesh, (WHOLE, 0), _ROLLED)
+        roll = self._roll_shares
+        if self.shares % self.mesh.size == 0:
+            roll = spread(roll, self.mesh, (WHOLE, 0), _ROLLED)
 
         def one_round(state: AnakinState, _: None) -> tuple[AnakinState, Round]:
             actor, trajectory, told = roll(state.learner.acting, state.actor)
@@ -160,7 +165,7 @@ class Anakin:
     def close(self) -> None: ...
 
     def _roll_shares(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Told]:
-        """The rollouts of all shares that a device has, side by side."""
+        """The rollouts of shares side by side."""
         count = state.key.shape[0]
         if count == 1:
             return self.rollout(actor, state)

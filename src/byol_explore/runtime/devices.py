@@ -34,21 +34,21 @@ def choose_devices(config: Config) -> list[Device]:
 
 
 def devices_at_hand(config: Config, *, inside: bool) -> list[Device]:
-    """Those that a run learns on now, which may be fewer than `runtime.devices` when it goes on.
+    """Those that a run learns on now, which may be others than `runtime.devices` when it goes on.
 
-    Inside jit each has equally many of the shares that it began with. Outside, where rollouts are what they are on any
-    number of devices, there may also be more of them.
+    As many as it began with, if they are there. Inside jit else as many as can have equally many of the shares that it
+    began with, if processes have such a number; then, and outside, as many as share the batch evenly.
     """
     began = config.runtime.devices
-    _, _, even = _at_hand(config)
-    fitting = [count for count in even if began % count == 0] if inside or began in even else even
-    if not fitting:
-        numbers = [count for count in range(1, began + 1) if began % count == 0]
+    _, share, even = _at_hand(config)
+    if not even:
+        numbers = [count for count in range(1, share + 1) if share % count == 0]
         raise UserError(
-            f"distributed.processes is {len(_by_process())}, but this run began with runtime.devices {began}: "
+            f"distributed.processes is {len(_by_process())}, which cannot share a batch of {share} sequences evenly; "
             f"choose from: {', '.join(map(str, numbers))}"
         )
-    return _first(fitting[-1])
+    fitting = [count for count in even if began % count == 0] if inside or began in even else []
+    return _first((fitting or even)[-1])
 
 
 def _at_hand(config: Config) -> tuple[list[Device], int, list[int]]:
