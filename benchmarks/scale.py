@@ -27,7 +27,7 @@ from byol_explore.settings.config import Config
 from byol_explore.settings.parts import LogConfig, NetworkConfig, RuntimeConfig
 
 NETWORK = NetworkConfig(
-    encoder="image", embedding_size=64, belief_size=64, policy_hidden=(64,), value_hidden=(64,),
+    encoder="glancing:Glancing", embedding_size=64, belief_size=64, policy_hidden=(64,), value_hidden=(64,),
     predictor_hidden=(64,), center=False,
 )  # fmt: skip
 MANY = (50, 8)  # actors and environments of each: the paper's 400, in fewer processes

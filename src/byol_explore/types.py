@@ -56,9 +56,12 @@ class TimeStep(NamedTuple):
 
     def with_success(self) -> TimeStep:
         """With `success` in any case (int8), UNSAID where the environment has none: environments can be mixed then."""
+        given, shape = self.success, self.is_last.shape
+        if isinstance(given, np.ndarray) and (given.dtype, given.shape) == (np.int8, shape):
+            return self
         numpy = np if isinstance(self.is_last, np.ndarray) else _jnp()
-        success = UNSAID if self.success is None else self.success
-        return self._replace(success=numpy.broadcast_to(numpy.asarray(success, numpy.int8), self.is_last.shape))
+        success = UNSAID if given is None else given
+        return self._replace(success=numpy.broadcast_to(numpy.asarray(success, numpy.int8), shape))
 
 
 class Memory(NamedTuple):

@@ -58,8 +58,9 @@ class StagedBatch(Protocol):
 
 
 def reached_in(batch: "HostBatch | Partial") -> np.ndarray | None:
-    """[E, stages] bool, of a batch that knows."""
-    return batch.reached() if isinstance(batch, StagedBatch) else None
+    """[E, stages] bool, of a batch that knows: a `StagedBatch`, which is asked at every step and must be found fast."""
+    reached = getattr(batch, "reached", None)
+    return None if reached is None else reached()
 
 
 class Boundaries:

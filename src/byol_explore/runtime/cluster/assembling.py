@@ -1,6 +1,6 @@
 """Sequences from what single steps say: the inference server's half of what `host_actor.py` does in one place."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -10,20 +10,29 @@ from byol_explore.runtime.cluster.stepping import OBSERVATION
 from byol_explore.runtime.host_actor import Rollout
 from byol_explore.types import Action, Memory, Policy, PyTree, Trajectory
 
-_TOLD = ("is_first", "task")  # of every observation
-_FOLLOWED = ("reward", "discount")  # of every step
+
+class Chosen(NamedTuple):
+    """What was chosen for some actors at once, their environments one after the other."""
+
+    action: Action
+    policy: Policy
+    memory: Memory | None  # before, if somebody needs it
 
 
 class Assembler:
-    """The sequences of one actor. An observation is given once, also one that ends a sequence and begins the next."""
+    """The sequences of one actor. An observation is given once, also one that ends a sequence and begins the next.
+
+    Frames are written into one block, a row for each, whose fields are then the arrays of the sequence.
+    """
 
     def __init__(self, numbers: np.ndarray, length: int) -> None:
         self._numbers, self._length = numbers, length
         count = len(numbers)
         self._total, self._steps = np.zeros(count, np.float32), np.zeros(count, np.int32)
-        self._frames: list[dict[str, np.ndarray]] = []
+        self._frames: Any = None  # [T] frames, of which there are
+        self._count = 0
         self._episodes: list[Episodes] = []
-        self._choices: list[tuple[Action, Policy]] = []
+        self._choices: list[tuple[Chosen, slice]] = []
         self._start: Memory | None = None
         self.pulled_at, self._act_seconds = 0, 0.0
 
@@ -32,55 +41,68 @@ class Assembler:
         """Whether the memory before the last observation is wanted: with it a sequence begins."""
         return not self._choices
 
-    def see(self, frame: dict[str, np.ndarray]) -> Rollout | None:
+    @property
+    def frame(self) -> Any:
+        """The last one, by the names of its arrays."""
+        return self._frames[self._count - 1]
+
+    def see(self, frame: np.ndarray) -> Rollout | None:
         """What an actor has sent; with the last observation of a sequence, the sequence."""
-        frame = {name: array.copy() for name, array in frame.items()}
-        if self._frames:
-            self._episodes.append(self._count(frame))
-        self._frames.append(frame)
-        if len(self._frames) < self._length:
+        if self._frames is None:
+            self._frames = np.empty(self._length, frame.dtype)
+        self._frames[self._count] = frame
+        self._count += 1
+        if self._count > 1:
+            self._episodes.append(self._counted(self.frame))
+        if self._count < self._length:
             return None
         rollout = self._rollout()
-        self._frames, self._episodes, self._choices, self._act_seconds = [frame], [], [], 0.0
+        self._frames[0] = frame
+        self._count, self._episodes, self._choices, self._act_seconds = 1, [], [], 0.0
         return rollout
 
-    def choose(self, action: Action, policy: Policy, memory: Memory | None, step: int, seconds: float) -> None:
-        """What was answered to it. Where a sequence begins, the memory before, and the learner's step then."""
+    def choose(self, chosen: Chosen, place: int, step: int, seconds: float) -> None:
+        """What was answered to it, among others. Where a sequence begins, the learner's step then counts."""
+        count = len(self._numbers)
+        part = slice(place * count, (place + 1) * count)
         if self.begins:
-            assert memory is not None
-            self._start, self.pulled_at = memory._replace(reward=self._frames[0]["reward"]), step
-        self._choices.append((action, policy))
+            assert chosen.memory is not None
+            memory: Memory = jax.tree.map(lambda x: x[part], chosen.memory)
+            self._start, self.pulled_at = memory._replace(reward=self.frame["reward"].copy()), step
+        self._choices.append((chosen, part))
         self._act_seconds += seconds
 
-    def _count(self, frame: dict[str, np.ndarray]) -> Episodes:
+    def _counted(self, frame: Any) -> Episodes:
         is_first = frame["is_first"]
         self._total = np.where(is_first, 0.0, self._total + frame["reward"]).astype(np.float32)
         self._steps = np.where(is_first, 0, self._steps + 1)
-        return Episodes(frame["is_last"], self._total, self._steps, frame["success"])
+        return Episodes(frame["is_last"].copy(), self._total, self._steps, frame["success"].copy())
 
     def _rollout(self) -> Rollout:
-        frames, after = self._frames, self._frames[1:]
-        actions, policies = zip(*self._choices, strict=True)
-        told = {name: np.stack([frame[name] for frame in frames]) for name in _TOLD}
-        followed = {name: np.stack([frame[name] for frame in after]) for name in _FOLLOWED}
+        told = {name: np.ascontiguousarray(self._frames[name]) for name in self._frames.dtype.names}  # [T, E, ...]
+        action, policy = self._stacked()
         assert self._start is not None
         trajectory = Trajectory(
-            observation_of([observation_in(frame) for frame in frames]), action=stack(actions), policy=stack(policies),
-            memory=self._start, **told, **followed,
+            observation_in(told), action=action, policy=policy, memory=self._start, is_first=told["is_first"],
+            task=told["task"], reward=told["reward"][1:], discount=told["discount"][1:],
         )  # fmt: skip
         return Rollout(
-            self._numbers, trajectory, stack(self._episodes), np.stack([frame["places"] for frame in after]),
-            self.pulled_at, float(sum(frame["seconds"][0] for frame in after)), self._act_seconds,
-            reached=np.stack([frame["reached"] for frame in after]) if "reached" in frames[0] else None,
+            self._numbers, trajectory, stack(self._episodes), told["places"][1:], self.pulled_at,
+            float(np.sum(told["seconds"][1:])), self._act_seconds,
+            reached=told["reached"][1:] if "reached" in told else None,
         )  # fmt: skip
 
+    def _stacked(self) -> tuple[Action, Policy]:
+        """[T - 1, E, ...] of what was chosen, of which only this actor's parts are looked at."""
+        parts = [part for _, part in self._choices]
+        return jax.tree.map(
+            lambda *xs: np.stack([x[part] for x, part in zip(xs, parts, strict=True)]),
+            *[(chosen.action, chosen.policy) for chosen, _ in self._choices],
+        )
 
-def observation_in(frame: dict[str, np.ndarray]) -> PyTree:
+
+def observation_in(arrays: dict[str, np.ndarray]) -> PyTree:
     """An array, or a dict of arrays by name."""
-    if OBSERVATION in frame:
-        return frame[OBSERVATION]
-    return {name.removeprefix(OBSERVATION): array for name, array in frame.items() if name.startswith(OBSERVATION)}
-
-
-def observation_of(observations: list[Any]) -> PyTree:
-    return jax.tree.map(lambda *xs: np.stack(xs), *observations)
+    if OBSERVATION in arrays:
+        return arrays[OBSERVATION]
+    return {name.removeprefix(OBSERVATION): array for name, array in arrays.items() if name.startswith(OBSERVATION)}

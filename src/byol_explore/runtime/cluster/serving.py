@@ -19,13 +19,14 @@ import numpy as np
 
 from byol_explore.agent import act
 from byol_explore.networks.assembly import Actor
-from byol_explore.runtime.cluster.assembling import Assembler, observation_in
+from byol_explore.runtime.cluster.assembling import Assembler, Chosen, observation_in
 from byol_explore.runtime.cluster.joining import Order
+from byol_explore.runtime.cluster.stepping import OBSERVATION
 from byol_explore.runtime.cluster.wire import Greeting, Hearing, action_layout, prepare
 from byol_explore.runtime.host_actor import Rollout
 from byol_explore.types import Action, Array, Memory, Policy, TimeStep
 
-MAX_WAIT = 0.005  # seconds that the first request of a batch waits for others
+MAX_WAIT = 0.001  # seconds that the first request of a batch waits for others
 KEPT = 10_000  # requests and batches that statistics are of
 
 
@@ -47,8 +48,7 @@ class Caller:
         self.number = -1
         self.assembler: Assembler | None = None
         self.done: deque[Rollout] = deque()  # sequences that nobody has fetched
-        self.frame: dict[str, np.ndarray] | None = None  # a request that was not answered yet
-        self.asked_at = 0.0
+        self.asked_at: float | None = None  # when, if the last request was not answered yet
 
 
 class Server:
@@ -63,6 +63,7 @@ class Server:
         self._lock = threading.Condition()
         self._is_closed = False
         self.failure: BaseException | None = None
+        self._answer_size = action_layout(spec.action, order.num_envs).dtype.itemsize
         self._waits: deque[float] = deque(maxlen=KEPT)
         self._batches: deque[int] = deque(maxlen=KEPT)
         self._received = self._sent = self._steps = 0
@@ -166,10 +167,10 @@ class Server:
         numbers = np.arange(caller.number * share, (caller.number + 1) * share)
         caller.assembler = Assembler(numbers, self._order.config.runtime.sequence_length)
 
-    def _see(self, caller: Caller, frame: dict[str, np.ndarray]) -> None:
+    def _see(self, caller: Caller, frame: np.ndarray) -> None:
         assert caller.assembler is not None
         rollout = caller.assembler.see(frame)
-        caller.frame, caller.asked_at = frame, time.perf_counter()
+        caller.asked_at = time.perf_counter()
         self._steps += self._order.num_envs
         if rollout is not None:
             with self._lock:
@@ -188,55 +189,59 @@ class Server:
 
     # Answers
 
-    def _waiting(self) -> list[Caller]:
-        """Those that have asked and may be answered, the first to ask first."""
-        most = self._order.config.runtime.queue_size
-        waiting = [each for each in self._callers.values() if each.frame is not None and len(each.done) <= most]
-        return sorted(waiting, key=lambda caller: caller.asked_at)
-
     def _patience(self) -> float:
         """Seconds until the first request has waited for long enough."""
-        waiting = self._waiting() if self._actor is not None else []
-        return max(0.0, waiting[0].asked_at + MAX_WAIT - time.perf_counter()) if waiting else 0.5
+        if self._actor is None or not (times := [at for _, at in self._waiting()]):
+            return 0.5
+        return max(0.0, min(times) + MAX_WAIT - time.perf_counter())
+
+    def _waiting(self) -> list[tuple[Caller, float]]:
+        """Those that have asked, and when; but for those whose sequences nobody has fetched."""
+        most = self._order.config.runtime.queue_size
+        return [
+            (each, each.asked_at)
+            for each in self._callers.values()
+            if each.asked_at is not None and len(each.done) <= most
+        ]
 
     def _answer(self) -> None:
         waiting = self._waiting()
         if not waiting or self._actor is None:
             return
-        able = [each for each in self._callers.values() if each.number >= 0 and (each.frame is None or each in waiting)]
-        if len(waiting) < len(able) and time.perf_counter() < waiting[0].asked_at + MAX_WAIT:
+        is_all = all(each.asked_at is not None for each in self._callers.values() if each.number >= 0)
+        if not is_all and time.perf_counter() < min(at for _, at in waiting) + MAX_WAIT:
             return
         with self._lock:
             actor, step = self._actor
+        callers = [caller for caller, _ in waiting]
         began = time.perf_counter()
-        frames: list[Any] = [caller.frame for caller in waiting]
-        numbers = [caller.number for caller in waiting]
-        actions, policies, memories = self._policy(actor, numbers, frames, any(_begins(each) for each in waiting))
-        seconds = (time.perf_counter() - began) / len(waiting)
-        for place, caller in enumerate(waiting):
+        chosen = self._policy(actor, callers)
+        words = _bytes_by_environment(chosen.action)
+        seconds, share = (time.perf_counter() - began) / len(callers), self._order.num_envs
+        for place, (caller, asked_at) in enumerate(waiting):
             assert caller.assembler is not None
-            memory = memories[place] if memories else None
-            caller.assembler.choose(actions[place], policies[place], memory, step, seconds)
-            caller.frame = None
-            self._send(caller, actions[place])
-        self._batches.append(len(waiting) * self._order.num_envs)
+            caller.assembler.choose(chosen, place, step, seconds)
+            caller.asked_at = None
+            if self._send(caller, *(each[place * share : (place + 1) * share] for each in words)):
+                self._waits.append(time.perf_counter() - asked_at)
+        self._batches.append(len(callers) * share)
 
-    def _send(self, caller: Caller, action: Action) -> None:
+    def _send(self, caller: Caller, discrete: np.ndarray, continuous: np.ndarray) -> bool:
         """An answer is small: it always fits into what the system keeps for a connection that reads nothing else."""
-        words = np.ascontiguousarray(action.discrete, "<i4").tobytes()
-        words += np.ascontiguousarray(action.continuous, "<f4").tobytes()
-        assert len(words) == action_layout(self._spec.action, self._order.num_envs).nbytes
+        words = discrete.tobytes() + continuous.tobytes()
+        assert len(words) == self._answer_size
         try:
             caller.connection.sendall(words)
         except OSError:
             self._leave(caller)
-            return
+            return False
         self._sent += len(words)
-        self._waits.append(time.perf_counter() - caller.asked_at)
+        return True
 
 
-def _begins(caller: Caller) -> bool:
-    return caller.assembler is not None and caller.assembler.begins
+def _bytes_by_environment(action: Action) -> tuple[np.ndarray, np.ndarray]:
+    """As they go over the wire."""
+    return np.ascontiguousarray(action.discrete, "<i4"), np.ascontiguousarray(action.continuous, "<f4")
 
 
 class _Policy:
@@ -247,32 +252,28 @@ class _Policy:
         self._key: Array = jax.random.key(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
         self._memory: Memory | None = None
 
-    def __call__(
-        self, actor: Actor, numbers: list[int], frames: list[dict[str, np.ndarray]], wants_memories: bool
-    ) -> tuple[list[Action], list[Policy], list[Memory]]:
-        """Of each of them its actions, its policies and, if wanted, its memories before."""
-        share, count = len(frames[0]["reward"]), len(frames)
+    def __call__(self, actor: Actor, callers: list[Caller]) -> Chosen:
+        """What is chosen for the last observations of each, one caller after the other."""
+        assemblers = [caller.assembler for caller in callers if caller.assembler is not None]
+        frames, numbers = [each.frame for each in assemblers], [caller.number for caller in callers]
+        share, extra = len(frames[0]["reward"]), _next_power(len(frames)) - len(frames)
         if self._memory is None:
             self._memory = actor.initial_memory(self._spec, self._num_envs + share)
         slots = [np.arange(number * share, (number + 1) * share) for number in numbers]
-        extra = _next_power(count) - count
         slots += [np.arange(self._num_envs, self._num_envs + share)] * extra
-        frames = [*frames, *[frames[-1]] * extra]
-        timestep = TimeStep(
-            jax.tree.map(lambda *xs: np.concatenate(xs), *map(observation_in, frames)),
-            np.concatenate([frame["reward"] for frame in frames]), np.zeros(0),
-            np.concatenate([frame["is_first"] for frame in frames]), np.zeros(0),
-        )  # fmt: skip
+        frames += frames[-1:] * extra
+        seen = {name: np.concatenate([frame[name] for frame in frames]) for name in _read(frames[0])}
+        timestep = TimeStep(observation_in(seen), seen["reward"], np.zeros(0), seen["is_first"], np.zeros(0))
         self._memory, before, policy, action, self._key = _act_for_some(
             actor, self._memory, np.concatenate(slots), timestep, self._key
         )
-        action, policy = jax.device_get((action, policy))
-        before = jax.device_get(before) if wants_memories else None
+        wanted = before if any(each.begins for each in assemblers) else None
+        return Chosen(*jax.device_get((action, policy, wanted)))
 
-        def cut(tree: Any) -> list[Any]:
-            return [jax.tree.map(lambda x, i=i: x[i * share : (i + 1) * share], tree) for i in range(count)]
 
-        return cut(action), cut(policy), cut(before) if wants_memories else []
+def _read(frame: Any) -> list[str]:
+    """The arrays of a frame that a policy looks at."""
+    return [name for name in frame.dtype.names if name.startswith(OBSERVATION) or name in ("reward", "is_first")]
 
 
 def _next_power(number: int) -> int:

@@ -12,7 +12,7 @@ from byol_explore.envs.host import HostBatch, HostEnvironment, reached_in
 from byol_explore.envs.host_tasks import make_batch, tasks_of
 from byol_explore.envs.registry import make_envs
 from byol_explore.runtime.cluster.joining import Order
-from byol_explore.runtime.cluster.wire import Greeting, Layout, action_layout, prepare, receive_exactly
+from byol_explore.runtime.cluster.wire import Frame, Greeting, Layout, action_layout, prepare, receive_exactly
 from byol_explore.types import Action, TimeStep
 
 OBSERVATION = "observation/"  # before the names of entries; alone where there is only one
@@ -76,13 +76,13 @@ class Stepping:
                 arrays = frame_of(batch, batch.reset(), 0.0)
                 layout = Layout.of(arrays)
                 connection.sendall(Greeting(token, self._order.number, self._order.attempt, layout).encode())
-                answer = bytearray(action_layout(self._spec.action, batch.num_envs).nbytes)
-                action = action_layout(self._spec.action, batch.num_envs).views(answer)
+                told, answer = Frame(layout), Frame(action_layout(self._spec.action, batch.num_envs))
+                action = Action(answer.arrays["discrete"], answer.arrays["continuous"])
                 while not self._is_closed:
-                    connection.sendall(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values()))
-                    receive_exactly(connection, answer)
+                    connection.sendall(told.fill(arrays))
+                    receive_exactly(connection, answer.buffer)
                     began = time.perf_counter()
-                    timestep = batch.step(Action(action["discrete"], action["continuous"]))
+                    timestep = batch.step(action)
                     arrays = frame_of(batch, timestep, time.perf_counter() - began)
         except OSError:  # the server has gone: whoever has asked knows where the next one is
             return

@@ -25,32 +25,33 @@ class Entry(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
 
-    @property
-    def nbytes(self) -> int:
-        return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
-
 
 class Layout(NamedTuple):
-    """The arrays of every frame, in their order."""
+    """The arrays of every frame, in their order and without gaps."""
 
     entries: tuple[Entry, ...]
 
     @property
-    def nbytes(self) -> int:
-        return sum(entry.nbytes for entry in self.entries)
-
-    def views(self, buffer: bytearray | memoryview) -> dict[str, np.ndarray]:
-        """The arrays of a frame in that memory, by name."""
-        views, at = {}, 0
-        for name, dtype, shape in self.entries:
-            size = int(np.prod(shape))
-            views[name] = np.frombuffer(buffer, dtype, size, at).reshape(shape)
-            at += size * np.dtype(dtype).itemsize
-        return views
+    def dtype(self) -> np.dtype:
+        """Of a whole frame: its fields are the arrays."""
+        return np.dtype([tuple(entry) for entry in self.entries])
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray]) -> "Layout":
         return cls(tuple(Entry(name, array.dtype.str, array.shape) for name, array in arrays.items()))
+
+
+class Frame:
+    """Memory for the arrays of a frame, which goes over the wire as it is."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.buffer = bytearray(layout.dtype.itemsize)
+        self.arrays = np.frombuffer(self.buffer, layout.dtype).reshape(())
+
+    def fill(self, arrays: dict[str, np.ndarray]) -> bytearray:
+        for name, array in arrays.items():
+            self.arrays[name] = array
+        return self.buffer
 
 
 def action_layout(spec: ActionSpec, num_envs: int) -> Layout:
@@ -80,15 +81,15 @@ class Hearing:
     """Bytes that come in pieces: first a greeting, then frames of its layout."""
 
     def __init__(self) -> None:
-        self.greeting: Greeting | None = None
+        self._arrays: np.ndarray | None = None
         self._buffer, self._filled = bytearray(_LENGTH.size), 0
         self._expects = "length"
         self.received = 0
 
     def hear(self, connection: socket.socket) -> Any:
-        """What is complete now: the greeting, or the arrays of a frame, which the next one overwrites; else None.
+        """What is complete now: the greeting, or a frame by the names of its arrays, which the next one overwrites.
 
-        A ConnectionError when nobody speaks any more, a ValueError for nonsense.
+        Else None; a ConnectionError when nobody speaks any more, a ValueError for nonsense.
         """
         count = connection.recv_into(memoryview(self._buffer)[self._filled :])
         if count == 0:
@@ -104,11 +105,11 @@ class Hearing:
             self._expects, self._buffer = "greeting", bytearray(length)
             return None
         if self._expects == "greeting":
-            self.greeting = _decode(bytes(self._buffer))
-            self._expects, self._buffer = "frame", bytearray(self.greeting.layout.nbytes)
-            return self.greeting
-        assert self.greeting is not None
-        return self.greeting.layout.views(self._buffer)
+            greeting = _decode(bytes(self._buffer))
+            frame = Frame(greeting.layout)
+            self._expects, self._buffer, self._arrays = "frame", frame.buffer, frame.arrays
+            return greeting
+        return self._arrays
 
 
 def _decode(words: bytes) -> Greeting:
