@@ -30,7 +30,8 @@ NETWORK = NetworkConfig(
     encoder="glancing:Glancing", embedding_size=64, belief_size=64, policy_hidden=(64,), value_hidden=(64,),
     predictor_hidden=(64,), center=False,
 )  # fmt: skip
-MANY = (50, 8)  # actors and environments of each: the paper's 400, in fewer processes
+FEW = (8, 8)  # actors and environments of each: those of 64 actors, in fewer processes
+MANY = (50, 8)  # the paper's 400
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,10 @@ class Arguments:
 
     actors: tuple[int, ...] = (4, 16, 64)
     """How many actors with one environment each, one count after the other."""
+    few: tuple[int, int] = FEW
+    """Then so many actors, with so many environments each."""
     many: tuple[int, int] = MANY
-    """At last so many actors, with so many environments each."""
+    """The same with more of them."""
     milliseconds: float = 20.0
     """What a step of an environment takes."""
     length: int = 33
@@ -128,13 +131,14 @@ def measure(arguments: Arguments) -> dict[str, Any]:
     enable_compilation_cache()
     figures: dict[str, Any] = {}
     rows: dict[tuple[str, int, int], dict[str, float]] = {}
-    for actors, envs in (*((count, 1) for count in arguments.actors), arguments.many):
+    for actors, envs in (*((count, 1) for count in arguments.actors), arguments.few, arguments.many):
         for inference in ("central", "local"):
             print(f"{actors} actors with {envs} environments each, inference {inference}", flush=True)
             row = rows[inference, actors, envs] = acting(arguments, inference, actors, envs)
             figures |= {f"{inference}_{actors}x{envs}_{name}": value for name, value in row.items()}
     for actors in arguments.actors:
         figures[f"efficiency_at_{actors}"] = max(rows[way, actors, 1]["efficiency"] for way in ("central", "local"))
+    figures["efficiency_of_few"] = max(rows[way, *arguments.few]["efficiency"] for way in ("central", "local"))
     largest = max(arguments.actors)
     central, local = rows["central", largest, 1], rows["local", largest, 1]
     figures["central_over_local"] = central["steps_per_second"] / local["steps_per_second"]

@@ -14,11 +14,13 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 def test_both_kinds_of_inference_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    for name in ("scale", "sebulba", "sleeping", "figures"):
+    for name in ("scale", "sebulba", "sleeping", "glancing", "figures"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     module = importlib.import_module("scale")
     path = tmp_path / "figures.json"
-    module.main(module.Arguments((2,), (1, 2), milliseconds=5.0, length=9, seconds=0.5, preset="", json=path))
+    module.main(
+        module.Arguments((2,), few=(1, 2), many=(2, 1), milliseconds=5.0, length=9, seconds=0.5, preset="", json=path)
+    )
     figures = json.loads(path.read_text())
     assert 0.0 < figures["efficiency_at_2"] <= 1.1
     assert figures["central_over_local"] == pytest.approx(

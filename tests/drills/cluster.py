@@ -39,6 +39,8 @@ from byol_explore.report.logs import read_metrics
 from byol_explore.settings.config import Config
 
 KINDS = ("local", "central")
+QUIET = "--quiet"  # nobody reads what such a long run prints, and a pipe that is full would hold it up
+EVERY = 0.2  # seconds between two looks at its metrics, of which there are many
 LIMIT = 3.0  # seconds for a step, and as long again for an answer
 FAULTS = {"kill an actor": 4, "stop an actor": 2, "kill the server": 2, "kill the learner": 1}  # how often, relatively
 
@@ -70,12 +72,12 @@ class Run:
 
     def __init__(self, directory: Path, kind: str) -> None:
         self.directory, self.run, self.kind = directory, directory / kind, kind
-        self.process: subprocess.Popen[str] = begin(directory, self.run, config_of(kind))
+        self.process: subprocess.Popen[str] = begin(directory, self.run, config_of(kind), QUIET)
         self.wait_for_progress()
 
     def wait_for_progress(self) -> None:
         before = len(steps_logged(self.run))
-        wait_for(lambda: len(steps_logged(self.run)) >= before + 2, self.process)
+        wait_for(lambda: len(steps_logged(self.run)) >= before + 2, self.process, EVERY)
 
     def counted(self, name: str) -> int:
         rows = read_metrics(self.run / "metrics.jsonl")
@@ -92,7 +94,7 @@ class Run:
         before, victim = self.counted(counted), chance.choice(workers_of(self.process.pid, name))
         os.kill(victim, signal.SIGSTOP if fault.startswith("stop") else signal.SIGKILL)
         began = time.monotonic()
-        wait_for(lambda: self.counted(counted) > before, self.process)
+        wait_for(lambda: self.counted(counted) > before, self.process, EVERY)
         return time.monotonic() - began
 
     def _kill_the_learner(self) -> float:
@@ -102,9 +104,9 @@ class Run:
         if left := still_there(workers, PATIENCE):
             raise RuntimeError(f"{left} processes outlived their learner")
         began = time.monotonic()
-        self.process = go_on(self.directory, self.run, "--steps", ENDLESS)
+        self.process = go_on(self.directory, self.run, "--steps", ENDLESS, QUIET)
         before = len(steps_logged(self.run))
-        wait_for(lambda: len(steps_logged(self.run)) > before, self.process)
+        wait_for(lambda: len(steps_logged(self.run)) > before, self.process, EVERY)
         return time.monotonic() - began
 
     def finish(self) -> int:

@@ -86,8 +86,8 @@ def start(directory: Path, *words: object) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def begin(directory: Path, run: Path, config: Config) -> subprocess.Popen[str]:
-    return start(directory, "train", *arguments(config), "--run-dir", run)
+def begin(directory: Path, run: Path, config: Config, *words: object) -> subprocess.Popen[str]:
+    return start(directory, "train", *arguments(config), "--run-dir", run, *words)
 
 
 def go_on(directory: Path, run: Path, *words: object) -> subprocess.Popen[str]:
@@ -104,14 +104,14 @@ def steps_logged(run: Path) -> list[int]:
     return [row["steps"] for row in read_metrics(path)] if path.exists() else []
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Until something is so, or the process has ended, which is an error."""
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], every: float = 0.01) -> None:
+    """Until something is so, or the process has ended, which is an error; looked at every so many seconds."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             raise RuntimeError(f"it ended too early: {process.communicate()}")
-        time.sleep(0.01)
+        time.sleep(every)
 
 
 def contents(run: Path, step: int | None = None) -> tuple[dict[str, bytes], dict[str, Any]]:
