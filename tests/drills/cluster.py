@@ -72,6 +72,7 @@ class Run:
 
     def __init__(self, directory: Path, kind: str) -> None:
         self.directory, self.run, self.kind = directory, directory / kind, kind
+        self._hurt: set[int] = set()
         self.process: subprocess.Popen[str] = begin(directory, self.run, config_of(kind), QUIET)
         self.wait_for_progress()
 
@@ -90,12 +91,17 @@ class Run:
         counted, name = "actor_restarts", {"local": "_ActingWorker", "central": "_SteppingWorker"}[self.kind]
         if fault == "kill the server":
             counted, name = "server_restarts", "_ServingWorker"
-        wait_for(lambda: bool(workers_of(self.process.pid, name)), self.process)
-        before, victim = self.counted(counted), chance.choice(workers_of(self.process.pid, name))
+        wait_for(lambda: bool(self._unhurt(name)), self.process)
+        before, victim = self.counted(counted), chance.choice(self._unhurt(name))
+        self._hurt.add(victim)
         os.kill(victim, signal.SIGSTOP if fault.startswith("stop") else signal.SIGKILL)
         began = time.monotonic()
         wait_for(lambda: self.counted(counted) > before, self.process, EVERY)
         return time.monotonic() - began
+
+    def _unhurt(self, name: str) -> list[int]:
+        """One that was stopped may still be there for a while when another has its place."""
+        return [pid for pid in workers_of(self.process.pid, name) if pid not in self._hurt]
 
     def _kill_the_learner(self) -> float:
         workers = workers_of(self.process.pid, "")
