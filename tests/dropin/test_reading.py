@@ -78,6 +78,26 @@ def test_symbols_and_images_whose_channels_come_first() -> None:
     assert texts.observations(given, "obs", (1, 2))["mission"].shape == (1, 2, 32)
 
 
+@pytest.mark.parametrize(
+    ("symbols", "message"),
+    [
+        ((11, 6), r"symbols is \(11, 6\): it must be a dict, such as {'image': \(11, 6, 4\)}$"),
+        ({"image": (11, 6)}, "unknown entry of symbols 'image'; choose from: 'eye/0'$"),
+        ({"far": (11, 6)}, "unknown entry of symbols 'far'; choose from: 'eye/0'$"),
+        ({"eye/0": (11,)}, r"symbols\['eye/0'\] is \(11,\): it must be 2 whole numbers from 1 to 256, one for each "),
+        ({"eye/0": 11}, r"symbols\['eye/0'\] is 11: it must be 2 whole numbers"),
+        ({"eye/0": (11, "a")}, r"symbols\['eye/0'\] is \(11, 'a'\): it must be 2 whole numbers"),
+        ({"eye/0": (0, 257)}, r"symbols\['eye/0'\] is \(0, 257\): it must be 2 whole numbers"),
+    ],
+)  # fmt: skip
+def test_symbols_that_no_grid_has_are_refused(symbols: Any, message: str) -> None:
+    eye = spaces.Tuple([spaces.Box(0, 255, (4, 3, 2), np.uint8)])
+    space = spaces.Dict({"eye": eye, "far": spaces.Box(0.0, 1.0, (4, 3, 2))})
+    assert Reader(space, DONE, {"eye/0": (11, 6)}).spec.observation["eye/0"] == Grid(4, 3, (11, 6))
+    with pytest.raises(UserError, match=f"^{message}"):
+        Reader(space, DONE, symbols)
+
+
 def test_our_own_kinds_are_read_as_they_are() -> None:
     kinds = {"grid": Grid(2, 2, (5,)), "words": Tokens(3, 9), "numbers": Vector(2)}
     reader = Reader(kinds, ActionSpec((3,), 2))
@@ -115,7 +135,8 @@ def put(value: Any, *place: int) -> Callable[[np.ndarray], np.ndarray]:
         (0, lambda x: x[:4], r"obs is of shape \(4, 2, 4\): it must be \(5, 2, 4\)$"),
         (2, lambda x: x[..., :3], r"next_obs is of shape \(5, 2, 3\): it must be \(5, 2, 4\)$"),
         (1, lambda x: x[..., None], r"actions is of shape \(5, 2, 1\): it must be \(5, 2\)$"),
-        (3, lambda x: x[:, :1], r"terminations is of shape \(5, 1\): it must be \(T, 2\), of 2 environments \("),
+        (3, lambda x: x[:, :1], r"terminations is of shape \(5, 1\): it must be \(T, 2\), of at least one step of 2 "),
+        (3, lambda x: x[:0], r"terminations is of shape \(0, 2\): it must be \(T, 2\), of at least one step of 2 "),
         (3, lambda x: x[0], r"terminations is of shape \(2,\): it must be \(T, 2\)"),
         (4, lambda x: x[:2], r"truncations is of shape \(2, 2\): it must be \(5, 2\)$"),
         (0, lambda x: x.astype(complex), "obs is of dtype complex128: it must be numbers, such as float32$"),

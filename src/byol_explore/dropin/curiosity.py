@@ -177,8 +177,8 @@ class Curiosity:
         shape = to_numpy(terminations).shape
         if len(shape) != 2 or shape[1] != self.num_envs or not shape[0]:
             raise UserError(
-                f"terminations is of shape {shape}: it must be (T, {self.num_envs}), of {self.num_envs} environments "
-                "(num_envs)"
+                f"terminations is of shape {shape}: it must be (T, {self.num_envs}), of at least one step of "
+                f"{self.num_envs} environments (num_envs)"
             )
         lead = (shape[0], shape[1])
         over = [read_flags(terminations, "terminations", lead), read_flags(truncations, "truncations", lead)]

@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from byol_explore.dropin.arrays import to_numpy
-from byol_explore.envs.adapters.gymnasium_spaces import actions_of, observations_of
-from byol_explore.errors import UserError, one_line
+from byol_explore.envs.adapters.gymnasium_spaces import Place, actions_of, leaves, observations_of
+from byol_explore.errors import UserError, one_line, unknown
 from byol_explore.spaces import ActionSpec, Grid, Kind, Spaces, Tokens, Vector
 from byol_explore.types import Action, PyTree
 
@@ -37,7 +37,7 @@ class Reader:
         self, observation_space: Any, action_space: Any, symbols: Mapping[str, tuple[int, ...]] | None = None
     ) -> None:
         self.observation_space, self.action_space = observation_space, action_space
-        self.symbols = {name: tuple(map(int, counts)) for name, counts in (symbols or {}).items()}
+        self.symbols = read_symbols(symbols, observation_space)
         self._observations = self._actions = None
         observation, action = observation_space, action_space
         if isinstance(observation_space, Space):
@@ -88,6 +88,29 @@ class Reader:
         return _timed(Action(read[0].astype(np.int32), read[1].astype(np.float32)), lead)
 
 
+def read_symbols(given: Any, space: Any) -> dict[str, tuple[int, ...]]:
+    """How many symbols there are in each channel, by the name of the entry; a UserError if a space has no such grid."""
+    if not isinstance(given, Mapping | None):
+        raise UserError(f"symbols is {one_line(given, 80)}: it must be a dict, such as {{'image': (11, 6, 4)}}")
+    found = leaves(space, Place(NAME, "observation")) if isinstance(space, Space) else ()
+    grids = {
+        at.name: part.shape for at, part in found
+        if isinstance(part, spaces.Box) and part.dtype == np.uint8 and len(part.shape) == 3
+    }  # fmt: skip
+    for name, counts in (given or {}).items():
+        if name not in grids:
+            accepted = [repr(grid) for grid in grids] or ["(no Box of bytes with three axes)"]
+            raise unknown("entry of symbols", name, accepted)
+        channels = grids[name][-1]
+        numbers = list(counts) if isinstance(counts, tuple | list | np.ndarray) else []
+        if len(numbers) != channels or not all(_is_count(count) for count in numbers):
+            raise UserError(
+                f"symbols[{name!r}] is {one_line(counts, 80)}: it must be {channels} whole numbers from 1 to 256, one "
+                "for each channel"
+            )
+    return {name: tuple(map(int, counts)) for name, counts in (given or {}).items()}
+
+
 def read_flags(given: Any, what: str, lead: tuple[int, ...]) -> np.ndarray:
     """Booleans, or zeros and ones, as a new array."""
     flags = to_numpy(given)
@@ -99,6 +122,11 @@ def read_flags(given: Any, what: str, lead: tuple[int, ...]) -> np.ndarray:
     if wrong.size:
         raise UserError(f"{what} has {wrong.flat[0]} in it: it must be True or False everywhere")
     return flags.astype(bool)
+
+
+def _is_count(count: Any) -> bool:
+    """Whether bytes can tell so many symbols apart."""
+    return isinstance(count, int | np.integer) and not isinstance(count, bool) and 1 <= count <= 256
 
 
 def _are_kinds(space: Any) -> bool:
