@@ -90,8 +90,11 @@ def test_episodes_that_are_given_up_are_cut_short() -> None:
     ("options", "message"),
     [
         ({"regime": "extrinsic"}, "unknown regime 'extrinsic'; choose from: mixed, intrinsic"),
-        ({"mixing": -1.0}, "mixing is -1.0: it must be finite and not negative"),
+        ({"mixing": -1.0}, "mixing is -1.0: it must be a number, finite and not negative"),
+        ({"mixing": "0.1"}, "mixing is '0.1': it must be a number, finite and not negative"),
         ({"learn_every": 0}, "learn_every is 0: it must be a whole number of at least 1"),
+        ({"learn_every": True}, "learn_every is True: it must be a whole number of at least 1"),
+        ({"curiosity": None}, "the curiosity is None: it must be a byol_explore.Curiosity"),
         ({"autoreset": "never"}, "unknown autoreset mode 'never'; choose from: same_step, next_step, disabled"),
         ({"curiosity": curiosity(3)}, "num_envs is 2: it must be 3, as the curiosity has it"),
         ({"curiosity": Curiosity(spaces.Discrete(2), Scripted.action_space, 2)},
@@ -102,6 +105,11 @@ def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str) -> 
     arguments = {"curiosity": curiosity(), **options}
     with pytest.raises(UserError, match=message):
         CuriousVectorEnv(vector(), **arguments)
+
+
+def test_numbers_may_be_numpys() -> None:
+    env = CuriousVectorEnv(vector(), curiosity(), mixing=np.float32(0.5), learn_every=np.int64(4))  # pyright: ignore[reportArgumentType]
+    assert (env.mixing, env.learn_every) == (0.5, 4)
 
 
 def test_modes_that_are_not_said_must_be_given() -> None:

@@ -273,12 +273,14 @@ def test_a_rollout_that_is_broken_off_is_learned_from() -> None:
     ("options", "message"),
     [
         ({"regime": "extrinsic"}, "unknown regime 'extrinsic'; choose from: mixed, intrinsic"),
-        ({"mixing": float("nan")}, "mixing is nan: it must be finite and not negative"),
+        ({"mixing": float("nan")}, "mixing is nan: it must be a number, finite and not negative"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         CuriosityCallback(curiosity_of(agent()), **options)
+    with pytest.raises(UserError, match=r"the curiosity is None: it must be a byol_explore\.Curiosity"):
+        CuriosityCallback(None)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_curiosity_of_other_environments_is_refused() -> None:

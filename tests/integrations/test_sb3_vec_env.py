@@ -172,8 +172,10 @@ def test_every_algorithm_can_be_curious(algorithm: Any, env_id: str) -> None:
     ("options", "message"),
     [
         ({"regime": "extrinsic"}, "unknown regime 'extrinsic'; choose from: mixed, intrinsic"),
-        ({"mixing": -1.0}, "mixing is -1.0: it must be finite and not negative"),
+        ({"mixing": -1.0}, "mixing is -1.0: it must be a number, finite and not negative"),
+        ({"mixing": "0.1"}, "mixing is '0.1': it must be a number, finite and not negative"),
         ({"learn_every": 0}, "learn_every is 0: it must be a whole number of at least 1"),
+        ({"learn_every": True}, "learn_every is True: it must be a whole number of at least 1"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
@@ -185,6 +187,8 @@ def test_environments_that_do_not_fit_are_refused() -> None:
     curiosity = Curiosity(Scripted.observation_space, Scripted.action_space, 3, settings=SMALL)
     with pytest.raises(UserError, match="num_envs is 2: it must be 3, as the curiosity has it"):
         CuriousVecEnv(scripted(), curiosity)
+    with pytest.raises(UserError, match=r"the curiosity is None: it must be a byol_explore\.Curiosity"):
+        CuriousVecEnv(scripted(), None)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_model_can_hold_the_curiosity_of_its_environments(tmp_path: Any) -> None:

@@ -19,18 +19,25 @@ def check_payment(mixing: float, regime: str) -> None:
     """A UserError for what cannot be paid."""
     if regime not in REGIMES:
         raise unknown("regime", regime, list(REGIMES))
-    if not np.isfinite(mixing) or mixing < 0:
-        raise UserError(f"mixing is {mixing}: it must be finite and not negative")
+    if not isinstance(mixing, int | float | np.number) or not np.isfinite(mixing) or mixing < 0:
+        raise UserError(f"mixing is {mixing!r}: it must be a number, finite and not negative")
 
 
 def check_learn_every(learn_every: int) -> None:
     """A UserError for what is no number of steps."""
-    if not isinstance(learn_every, int) or learn_every < 1:
-        raise UserError(f"learn_every is {learn_every}: it must be a whole number of at least 1")
+    if not isinstance(learn_every, int | np.integer) or isinstance(learn_every, bool) or learn_every < 1:
+        raise UserError(f"learn_every is {learn_every!r}: it must be a whole number of at least 1")
+
+
+def check_curiosity(curiosity: Any) -> None:
+    """A UserError for what pays nothing."""
+    if not isinstance(curiosity, Curiosity):
+        raise UserError(f"the curiosity is {one_line(curiosity, 80)}: it must be a byol_explore.Curiosity")
 
 
 def check_fits(curiosity: Curiosity, num_envs: int, observation_space: Any, action_space: Any) -> None:
-    """A UserError if a curiosity was made for other environments."""
+    """A UserError if a curiosity is none, or was made for other environments."""
+    check_curiosity(curiosity)
     if num_envs != curiosity.num_envs:
         raise UserError(f"num_envs is {num_envs}: it must be {curiosity.num_envs}, as the curiosity has it")
     ours = {"observation": curiosity.reader.observation_space, "action": curiosity.reader.action_space}

@@ -19,7 +19,7 @@ from gymnasium import spaces
 
 from byol_explore.dropin.autoreset import SameStep, Step, copied, stacked
 from byol_explore.dropin.curiosity import Curiosity
-from byol_explore.dropin.paying import check_fits, check_learn_every, check_payment, mixed
+from byol_explore.dropin.paying import check_curiosity, check_fits, check_learn_every, check_payment, mixed
 from byol_explore.errors import UserError
 from byol_explore.extras import needed_by
 
@@ -54,6 +54,7 @@ class CuriosityCallback(BaseCallback):
 
     def __init__(self, curiosity: Curiosity, mixing: float = 0.1, regime: str = "mixed", verbose: int = 0) -> None:
         super().__init__(verbose)
+        check_curiosity(curiosity)
         check_payment(mixing, regime)
         self.curiosity, self.mixing, self.regime = curiosity, mixing, regime
         self._adapter, self._steps, self._rewards = SameStep(), list[Step](), list[np.ndarray]()

@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from byol_explore.dropin import saving
 from byol_explore.dropin.curiosity import Curiosity
-from byol_explore.dropin.paying import check_payment, mixed
+from byol_explore.dropin.paying import check_curiosity, check_payment, mixed
 from byol_explore.errors import UserError
 from byol_explore.extras import needed_by
 
@@ -36,6 +36,7 @@ class CuriosityTransform(Transform):
 
     def __init__(self, curiosity: Curiosity, observation_key: str = "observation", action_key: str = "action") -> None:
         super().__init__(in_keys=[], out_keys=[INTRINSIC])
+        check_curiosity(curiosity)
         self.curiosity, self._keys = curiosity, (observation_key, action_key)
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -68,6 +69,7 @@ class CuriosityHook(TrainerHookBase):
         observation_key: str = "observation",
         action_key: str = "action",
     ) -> None:
+        check_curiosity(curiosity)
         check_payment(mixing, regime)
         self.curiosity, self.mixing, self.regime = curiosity, mixing, regime
         self.metrics: dict[str, Any] = {}
