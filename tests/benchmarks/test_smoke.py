@@ -13,6 +13,7 @@ from PIL import Image
 
 from byol_explore.errors import UserError
 from byol_explore.run.directory import write_config
+from byol_explore.run.training import train
 from byol_explore.runtime import first_look
 from byol_explore.settings.config import Config
 from byol_explore.settings.presets import PRESETS, Preset, make_config
@@ -68,6 +69,16 @@ def test_distraction(tmp_path: Path) -> None:
     figures = figures_of("distraction", tmp_path, **sizes)
     assert set(figures) == {"rnd: television", "rnd: doors"}
     assert figures["rnd: television"] > 0
+
+
+@pytest.mark.slow
+def test_hindsight(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(tiny("byol-hindsight"), run, quiet=True)
+    sizes = {"rollouts": 2, "held_out": 1, "updates": 2, "rows": 2, "hidden": (8,)}
+    figures = figures_of("hindsight", tmp_path, run=run, **sizes)
+    assert figures["log B of a batch"] > 0
+    assert all(0 <= value <= 4 for name, value in figures.items() if name.startswith("error"))
 
 
 @pytest.mark.slow
