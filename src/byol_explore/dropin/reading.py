@@ -126,7 +126,7 @@ def read_flags(given: Any, what: str, lead: tuple[int, ...]) -> np.ndarray:
 
 def _is_count(count: Any) -> bool:
     """Whether bytes can tell so many symbols apart."""
-    return isinstance(count, int | np.integer) and not isinstance(count, bool) and 1 <= count <= 256
+    return isinstance(count, int | np.integer) and not isinstance(count, bool) and int(count) in range(1, 257)
 
 
 def _are_kinds(space: Any) -> bool:
