@@ -14,6 +14,7 @@ from byol_explore import Curiosity, diagnose
 from byol_explore.doctor.findings import Finding
 from byol_explore.doctor.foreign import check_stream
 from byol_explore.dropin.records import Record
+from byol_explore.errors import UserError
 from dropins import Rollout, rollout, small
 
 NAMES = ("target", "embedding", "horizon", "normalizer", "paid", "boundaries", "numbers", "gradient", "stream")
@@ -118,3 +119,16 @@ def test_one_that_was_just_loaded_is_judged_by_its_log(healthy: Curiosity, tmp_p
 def test_the_sample_has_episodes_that_end(healthy: Curiosity) -> None:
     detail = of(healthy, "boundaries").detail
     assert detail.endswith("steps between episodes are worth nothing, as they must be")
+
+
+def test_what_is_no_patient_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mine.npz"
+    file.touch()
+    for patient, words in (
+        (None, "diagnose takes a run directory or a Curiosity, not None"),
+        (3, "diagnose takes a run directory or a Curiosity, not 3"),
+        (file, f"{file} is a file: give diagnose a run directory, or Curiosity.load(...) of that file"),
+    ):
+        with pytest.raises(UserError) as error:
+            diagnose(patient)  # pyright: ignore[reportArgumentType]
+        assert str(error.value) == words

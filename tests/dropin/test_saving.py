@@ -103,6 +103,10 @@ def rewritten(saved: Path, path: Path, change: Any) -> Path:
 def test_other_files_are_refused(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = tmp_path / "nothing"
     assert refusal(missing) == f"there is no file {missing}: it must be one that Curiosity.save has written"
+    text = tmp_path / "text"
+    text.write_text("my curiosity\n")
+    assert refusal(text) == f"{text} is damaged, or was not written by Curiosity.save: it is no archive of arrays"
+    assert refusal(None) == "Curiosity.load takes the path of a file, not None"  # pyright: ignore[reportArgumentType]
     later = rewritten(saved, tmp_path / "later.npz", lambda about, _: about.update(format=9))
     assert refusal(later) == f"{later} is of format 9, written by byol-explore 0.1.0: this one reads format 1"
     other = rewritten(

@@ -8,6 +8,7 @@ from byol_explore.doctor.evidence import Evidence, gather
 from byol_explore.doctor.findings import Finding, worst_first
 from byol_explore.doctor.foreign import check_stream, gather_curiosity
 from byol_explore.dropin.curiosity import Curiosity
+from byol_explore.errors import UserError
 
 CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     curiosity_checks.check_target,
@@ -37,7 +38,11 @@ def examine(evidence: Evidence) -> list[Finding]:
 
 def diagnose(patient: Path | str | Curiosity) -> list[Finding]:
     """The findings of a run directory, or of a curiosity in a loop of somebody's own."""
+    if not isinstance(patient, str | Path | Curiosity):
+        raise UserError(f"diagnose takes a run directory or a Curiosity, not {patient!r}")
     if not isinstance(patient, Curiosity):
+        if Path(patient).is_file():
+            raise UserError(f"{patient} is a file: give diagnose a run directory, or Curiosity.load(...) of that file")
         return examine(gather(patient))
     evidence = gather_curiosity(patient)
     stream = check_stream(patient.progress.record, patient.num_envs)

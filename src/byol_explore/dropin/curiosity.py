@@ -144,12 +144,13 @@ class Curiosity:
 
     def save(self, path: str | Path) -> None:
         """Write all of it to a file, which is there as a whole or not at all."""
-        saving.write(Path(path), saving.pack(self))
+        saving.write(saving.as_path(path, "Curiosity.save"), saving.pack(self))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """What `save` wrote, to go on as if nothing had happened."""
-        return cls._made(*saving.read(Path(path)), Path(path))
+        file = saving.as_path(path, "Curiosity.load")
+        return cls._made(*saving.read(file), file)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as it is saved, so that whoever pickles an agent and all that it has keeps its curiosity."""

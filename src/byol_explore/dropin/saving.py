@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,13 @@ def write(path: Path, content: bytes) -> None:
         raise UserError(f"{path} cannot be written: {one_line(error.strerror or error)}") from error
 
 
+def as_path(given: Any, what: str) -> Path:
+    """A UserError for what names no file."""
+    if not isinstance(given, str | os.PathLike):
+        raise UserError(f"{what} takes the path of a file, not {given!r}")
+    return Path(given)
+
+
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `unpack` says of a file, if whoever runs this trusts the code outside this package that it names."""
     given, arrays = unpack(path, path)
@@ -77,6 +85,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def unpack(content: Path | io.BytesIO, path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of the curiosity that a file is of; and its arrays by name, with its record."""
     with _readable(path):
+        if isinstance(content, Path) and content.exists() and not zipfile.is_zipfile(content):
+            raise ValueError("it is no archive of arrays")  # NumPy would advise to unpickle it
         with np.load(content, allow_pickle=False) as file:
             arrays: dict[str, Any] = {name: file[name] for name in file.files}
         about = json.loads(arrays.pop(_META).tobytes())
