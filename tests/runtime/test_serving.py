@@ -232,6 +232,24 @@ def test_an_environment_that_fails_is_named_and_the_others_go_on() -> None:
     assert len(of_actor(place.take(5), 1)) >= 4
 
 
+def lengthy(words: bytes) -> bytes:
+    return struct.pack("<I", len(words)) + words
+
+
+def words_with(*layout: list[object]) -> bytes:
+    return json.dumps({"token": TOKEN, "actor": 0, "attempt": 0, "layout": layout}).encode()
+
+
+UNREADABLE = [
+    b"[" * 60_000,  # deeper than Python goes
+    b'{"token": "", "actor": 1e999, "attempt": 0, "layout": []}',
+    words_with(["reward", "(2,", [2]]),  # NumPy reads it as Python
+    words_with(["reward", "|u1", [-2]]),
+    words_with(["reward", "|u1", [2]], ["reward", "|u1", [2]]),
+    words_with(*[[f"{i}", "|u1", [2**31 - 1]] for i in range(3)]),  # more than the size that NumPy makes of it
+]
+
+
 def test_strangers_are_not_answered() -> None:
     place = stage(Scripted())
     layout = Layout.of({"reward": np.zeros(2, np.float32)})
@@ -241,6 +259,7 @@ def test_strangers_are_not_answered() -> None:
         struct.pack("<I", 2**31),
         struct.pack("<I", 2) + b"{}",
         struct.pack("<I", 4) + b"\xff\xfe\x00\x01",
+        *map(lengthy, UNREADABLE),
     ]
     for words in nonsense:
         with socket.create_connection(place.server.address, PATIENCE) as connection:

@@ -6,6 +6,8 @@ the server can send numbers and nothing else.
 """
 
 import json
+import math
+import re
 import socket
 import struct
 from typing import Any, NamedTuple
@@ -16,6 +18,8 @@ from byol_explore.spaces import ActionSpec
 
 _LENGTH = struct.Struct("<I")
 _MOST = 1 << 16  # bytes of a greeting
+_MOST_OF_FRAME = 1 << 30  # bytes; NumPy counts wrongly from twice as many on
+_NUMBERS = re.compile("[<>|][biuf][0-9]{1,2}")  # as NumPy writes their kinds; others may have a syntax of their own
 
 
 class Entry(NamedTuple):
@@ -113,16 +117,22 @@ class Hearing:
 
 
 def _decode(words: bytes) -> Greeting:
+    """A ValueError for whatever is none: anybody can send it, and nobody must end the server with it."""
     try:
         data = json.loads(words)
-        entries = tuple(
-            Entry(str(name), np.dtype(kind).str, tuple(map(int, shape))) for name, kind, shape in data["layout"]
-        )
-        if any("O" in entry.dtype or min(entry.shape, default=0) < 0 for entry in entries):
-            raise ValueError("arrays of something else than numbers")
-        return Greeting(str(data["token"]), int(data["actor"]), int(data["attempt"]), Layout(entries))
-    except (KeyError, TypeError, AttributeError) as error:
+        layout = Layout(tuple(_entry(*entry) for entry in data["layout"]))
+        if sum(np.dtype(kind).itemsize * math.prod(shape) for _, kind, shape in layout.entries) > _MOST_OF_FRAME:
+            raise ValueError("arrays that are too large")
+        return Greeting(str(data["token"]), int(data["actor"]), int(data["attempt"]), layout)
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError("no greeting") from error
+
+
+def _entry(name: Any, kind: Any, shape: Any) -> Entry:
+    entry = Entry(str(name), str(kind), tuple(map(int, shape)))
+    if _NUMBERS.fullmatch(entry.dtype) is None or min(entry.shape, default=0) < 0:
+        raise ValueError("arrays of something else than numbers")
+    return entry
 
 
 def prepare(connection: socket.socket) -> None:
