@@ -282,6 +282,25 @@ def test_an_array_of_objects_is_refused() -> None:
             hearing.hear(other)
 
 
+def test_actions_that_an_environment_keeps_stay_what_they_were() -> None:
+    """One that pays for the difference to the last action keeps that."""
+    place = stage(world := Scripted())
+    kept: list[np.ndarray] = []
+    batch_of = world.batch
+
+    def keeping(num_envs: int, seed: int) -> Any:
+        batch = batch_of(num_envs, seed)
+        step = batch.step
+        batch.step = lambda action: kept.append(action.discrete) or step(action)
+        return batch
+
+    world.batch = keeping  # type: ignore[method-assign]
+    place.server.receive(place.actor, 0)
+    place.begin(0)
+    chosen = np.concatenate([rollout.trajectory.action.discrete for rollout in place.take(3)])
+    np.testing.assert_array_equal(kept[: len(chosen)], chosen)
+
+
 class Pictures(Scripted):
     """Of the size that Atari's have."""
 

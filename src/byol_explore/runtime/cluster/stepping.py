@@ -77,10 +77,10 @@ class Stepping:
                 layout = Layout.of(arrays)
                 connection.sendall(Greeting(token, self._order.number, self._order.attempt, layout).encode())
                 told, answer = Frame(layout), Frame(action_layout(self._spec.action, batch.num_envs))
-                action = Action(answer.arrays["discrete"], answer.arrays["continuous"])
                 while not self._is_closed:
                     connection.sendall(told.fill(arrays))
                     receive_exactly(connection, answer.buffer)
+                    action = Action(answer.arrays["discrete"].copy(), answer.arrays["continuous"].copy())
                     began = time.perf_counter()
                     timestep = batch.step(action)
                     arrays = frame_of(batch, timestep, time.perf_counter() - began)
