@@ -301,6 +301,25 @@ def test_actions_that_an_environment_keeps_stay_what_they_were() -> None:
     np.testing.assert_array_equal(kept[: len(chosen)], chosen)
 
 
+def test_observations_have_the_dtype_of_their_spec_whatever_the_first_one_has() -> None:
+    """As with local inference: zeros that are whole numbers may begin what has fractions."""
+    place = stage(world := Scripted())
+    batch_of = world.batch
+
+    def beginning_with_integers(num_envs: int, seed: int) -> Any:
+        batch = batch_of(num_envs, seed)
+        reset = batch.reset
+        batch.reset = lambda: reset()._replace(observation=np.zeros((num_envs, 4), int))
+        return batch
+
+    world.batch = beginning_with_integers  # type: ignore[method-assign]
+    place.server.receive(place.actor, 0)
+    place.begin(0)
+    observation = place.take(1)[0].trajectory.observation
+    assert observation.dtype == np.float32
+    np.testing.assert_array_equal(seen(observation)[1:, 1], timeline(1, STEPS)[1:])
+
+
 class Pictures(Scripted):
     """Of the size that Atari's have."""
 

@@ -74,7 +74,7 @@ class Stepping:
                 prepare(connection)
                 connection.settimeout(None)
                 arrays = frame_of(batch, batch.reset(), 0.0)
-                layout = Layout.of(arrays)
+                layout = layout_of(arrays, self._spec.observation)
                 connection.sendall(Greeting(token, self._order.number, self._order.attempt, layout).encode())
                 told, answer = Frame(layout), Frame(action_layout(self._spec.action, batch.num_envs))
                 while not self._is_closed:
@@ -86,6 +86,12 @@ class Stepping:
                     arrays = frame_of(batch, timestep, time.perf_counter() - began)
         except OSError:  # the server has gone: whoever has asked knows where the next one is
             return
+
+
+def layout_of(arrays: dict[str, np.ndarray], kinds: Any) -> Layout:
+    """Observations have the dtype of their spec in every frame: that of the first answer may not hold the next."""
+    named = {OBSERVATION + name: kinds[name] for name in kinds} if isinstance(kinds, dict) else {OBSERVATION: kinds}
+    return Layout.of({name: x.astype(named[name].dtype) if name in named else x for name, x in arrays.items()})
 
 
 def frame_of(batch: HostBatch, timestep: TimeStep, seconds: float) -> dict[str, np.ndarray]:
