@@ -19,7 +19,7 @@ import pytest
 from builders import small_actor
 from byol_explore.agent import perceive
 from byol_explore.envs.registry import register_env
-from byol_explore.errors import EnvironmentFailure
+from byol_explore.errors import EnvironmentFailure, UserError
 from byol_explore.networks.assembly import Actor
 from byol_explore.runtime.cluster.joining import Order
 from byol_explore.runtime.cluster.serving import Server
@@ -250,6 +250,17 @@ UNREADABLE = [
 ]
 
 
+def test_an_actor_whose_environments_are_others_than_the_learners_does_not_begin() -> None:
+    world = Scripted()
+    place = stage(world)
+    learners = world.spec._replace(action=ActionSpec(discrete=(7,)))
+    with pytest.raises(
+        UserError, match=r"environment 'scripted' on .* has the action .*, but for the learner it is .*7"
+    ):
+        Stepping(Order(place.config, 0, 0, spec=learners))
+    Stepping(Order(place.config, 0, 0, spec=world.spec._replace(max_steps=5))).close()
+
+
 def test_strangers_are_not_answered() -> None:
     place = stage(Scripted())
     layout = Layout.of({"reward": np.zeros(2, np.float32)})
@@ -349,8 +360,9 @@ def test_stepping_needs_no_jax(tmp_path: Path) -> None:
 import sys
 from byol_explore.runtime.cluster import stepping
 from byol_explore.envs.host_tasks import make_batch
+from byol_explore.envs.registry import make_envs
 for names in (["gymnasium:CartPole-v1"], ["atari:freeway"], ["atari:freeway", "atari:alien"]):
-    batch = make_batch(stepping.make_envs(names), 2, 0)
+    batch = make_batch(make_envs(names), 2, 0)
     frame = stepping.frame_of(batch, batch.reset(), 0.0)
     assert len(frame["reward"]) == 2
     batch.close()

@@ -191,6 +191,10 @@ def test_runs_are_named_after_what_they_are(changes: dict[str, Any], expected: s
         (changed(runtime=ray(inference="remote")), ["runtime.inference 'remote'", "local, central"]),
         (changed(runtime=ray(max_lag=0)), ["runtime.max_lag is 0", "positive"]),
         (changed(runtime=RuntimeConfig(inference="central")), ["inference central needs runtime.engine ray"]),
+        (
+            changed(runtime=RuntimeConfig(address="10.0.0.1:6379")),
+            ["'10.0.0.1:6379' needs runtime.engine ray, not threads"],
+        ),
         (changed(log=LogConfig(evaluate_every=-1)), ["log.evaluate_every is -1", "negative"]),
         (changed(log=LogConfig(evaluate_episodes=0)), ["log.evaluate_episodes is 0", "positive"]),
         (game(action_repeat=0), ["env_settings.action_repeat is 0", "positive"]),

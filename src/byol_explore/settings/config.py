@@ -127,6 +127,8 @@ class Config:
                 f"choose from: {', '.join(map(str, divisors))}"
             )
         self._check_actors()
+        if runtime.address and runtime.engine != "ray":
+            raise UserError(f"runtime.address {runtime.address!r} needs runtime.engine ray, not {runtime.engine}")
         if runtime.inference == "central" and (runtime.engine != "ray" or runtime.deterministic):
             raise UserError("runtime.inference central needs runtime.engine ray, and cannot be runtime.deterministic")
         if not all(self.env_ids):

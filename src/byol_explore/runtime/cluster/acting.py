@@ -7,9 +7,8 @@ import jax
 import numpy as np
 
 from byol_explore.envs.guarding import Guard
-from byol_explore.envs.registry import make_envs
 from byol_explore.networks.assembly import Actor
-from byol_explore.runtime.cluster.joining import Order
+from byol_explore.runtime.cluster.joining import Order, environments_for
 from byol_explore.runtime.compilation import enable_compilation_cache
 from byol_explore.runtime.host_actor import HostActor, Rollout
 from byol_explore.runtime.sources import ActorThread, Parameters, make_actor
@@ -48,6 +47,5 @@ class Acting:
 
 
 def _make(order: Order, guard: Guard) -> HostActor:
-    config = order.config
-    envs = make_envs(config.env_ids, config.env_settings, actors=config.runtime.actors)
-    return make_actor(config, guard.protect(envs), order.number, np.random.SeedSequence(order.entropy))  # pyright: ignore[reportArgumentType]
+    envs = guard.protect(environments_for(order))
+    return make_actor(order.config, envs, order.number, np.random.SeedSequence(order.entropy))

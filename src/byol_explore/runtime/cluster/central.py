@@ -25,7 +25,7 @@ class CentralActors(RayActors):
 
     def __init__(self, config: Config, spec: EnvSpec) -> None:
         super().__init__(config, spec)
-        self._spec, self._token = spec, secrets.token_hex(16)
+        self._token = secrets.token_hex(16)
         self._server: Crew | None = None
         self._told = 0  # the learner's step, as the server knows it
 

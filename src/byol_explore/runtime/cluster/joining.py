@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import byol_explore
+from byol_explore.envs.host import HostEnvironment
+from byol_explore.envs.protocols import EnvSpec
+from byol_explore.envs.registry import make_envs
+from byol_explore.errors import UserError
 from byol_explore.settings.config import Config
 
 _PACKAGE = Path(byol_explore.__file__).parent
@@ -21,6 +25,7 @@ class Order(NamedTuple):
     number: int  # of the actor: its environments are those from there times its share
     rounds: int  # that the run had done when it went on: seeds are new then
     attempt: int = 0  # how often the actor has been started before in this session: also then
+    spec: EnvSpec | None = None  # of the environments as the learner has made them
     paths: tuple[str, ...] = ()  # where the learner finds what import paths name, which may be there on other nodes too
 
     @property
@@ -53,6 +58,20 @@ class Failed(NamedTuple):
 def find_what_the_learner_finds(order: Order) -> None:
     """Import paths lead to the same places, as far as these are there on this node."""
     sys.path.extend(path for path in order.paths if path not in sys.path and os.path.isdir(path))
+
+
+def environments_for(order: Order) -> list[HostEnvironment]:
+    """Those of an actor; a UserError if the same names mean something else on this node than where the learner is."""
+    config = order.config
+    envs: list[HostEnvironment] = make_envs(config.env_ids, config.env_settings, actors=config.runtime.actors)  # pyright: ignore[reportAssignmentType]
+    mine, theirs = envs[0].spec, order.spec
+    for what in ("observation", "action"):
+        if theirs is not None and getattr(mine, what) != getattr(theirs, what):
+            raise UserError(
+                f"environment {mine.name!r} on {socket.gethostname()} has the {what} {getattr(mine, what)}, but for the "
+                f"learner it is {getattr(theirs, what)}: install the same on every node"
+            )
+    return envs
 
 
 def introduce() -> Joined:

@@ -42,7 +42,7 @@ class RayActors:
         for name in config.env_ids:
             if name in ENVIRONMENTS.added():
                 raise UserError(f"env {name!r} is registered in this process alone: Ray actors need its import path")
-        self.config, self._store = config, _bytes_ahead(config, spec)
+        self.config, self._spec, self._store = config, spec, _bytes_ahead(config, spec)
         self._connection: Connection | None = None
         self._crew: Crew | None = None
         self._parts: deque[Rollout] = deque()  # that were delivered
@@ -75,7 +75,7 @@ class RayActors:
         return ActingWorker.options(scheduling_strategy="SPREAD").remote(self._order(index, attempt))
 
     def _order(self, number: int, attempt: int) -> Order:
-        return Order(self.config, number, self._rounds, attempt, tuple(sys.path))
+        return Order(self.config, number, self._rounds, attempt, self._spec, tuple(sys.path))
 
     def publish(self, actor: Actor | None, step: int) -> None:
         self._step = step

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from byol_explore.envs.guarding import Guard, Stop
-from byol_explore.envs.host import HostBatch, HostEnvironment, reached_in
+from byol_explore.envs.host import HostBatch, reached_in
 from byol_explore.envs.host_tasks import make_batch, tasks_of
-from byol_explore.envs.registry import make_envs
-from byol_explore.runtime.cluster.joining import Order
+from byol_explore.runtime.cluster.joining import Order, environments_for
 from byol_explore.runtime.cluster.wire import Frame, Greeting, Layout, action_layout, prepare, receive_exactly
 from byol_explore.types import Action, TimeStep
 
@@ -32,7 +31,7 @@ class Stepping:
 
     def _make(self) -> None:
         config = self._order.config
-        envs: list[HostEnvironment] = make_envs(config.env_ids, config.env_settings, actors=config.runtime.actors)  # pyright: ignore[reportAssignmentType]
+        envs = environments_for(self._order)
         seed = int(np.random.SeedSequence(self._order.entropy).generate_state(2)[1])
         self._spec = envs[0].spec
         self._batch = make_batch(self._guard.protect(envs), self._order.num_envs, seed, config.tasks)
