@@ -254,9 +254,7 @@ def test_an_actor_whose_environments_are_others_than_the_learners_does_not_begin
     world = Scripted()
     place = stage(world)
     learners = world.spec._replace(action=ActionSpec(discrete=(7,)))
-    with pytest.raises(
-        UserError, match=r"environment 'scripted' on .* has the action .*, but for the learner it is .*7"
-    ):
+    with pytest.raises(UserError, match=r"environment 'scripted' on .* has the action .*, but for the learner .*7"):
         Stepping(Order(place.config, 0, 0, spec=learners))
     Stepping(Order(place.config, 0, 0, spec=world.spec._replace(max_steps=5))).close()
 

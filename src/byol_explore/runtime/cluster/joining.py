@@ -68,8 +68,8 @@ def environments_for(order: Order) -> list[HostEnvironment]:
     for what in ("observation", "action"):
         if theirs is not None and getattr(mine, what) != getattr(theirs, what):
             raise UserError(
-                f"environment {mine.name!r} on {socket.gethostname()} has the {what} {getattr(mine, what)}, but for the "
-                f"learner it is {getattr(theirs, what)}: install the same on every node"
+                f"environment {mine.name!r} on {socket.gethostname()} has the {what} {getattr(mine, what)}, but for "
+                f"the learner it is {getattr(theirs, what)}: install the same on every node"
             )
     return envs
 
