@@ -79,7 +79,9 @@ class Assembler:
         return Episodes(frame["is_last"].copy(), self._total, self._steps, frame["success"].copy())
 
     def _rollout(self) -> Rollout:
-        told = {name: np.ascontiguousarray(self._frames[name]) for name in self._frames.dtype.names}  # [T, E, ...]
+        told = {
+            name: self._frames[name].copy() for name in self._frames.dtype.names
+        }  # [T, E, ...]; the block is used again
         action, policy = self._stacked()
         assert self._start is not None
         trajectory = Trajectory(

@@ -41,7 +41,7 @@ class CentralActors(RayActors):
         here = ray.get_runtime_context().get_node_id()
         beside = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=True)
         options = {"scheduling_strategy": beside, "num_gpus": self.config.runtime.actor_devices}
-        return ServingWorker.options(**options).remote(self._order(self.actors, attempt), self._spec, self._token)
+        return ServingWorker.options(**options).remote(self._order(self.actors, attempt), self._token)
 
     def _tell_everybody(self) -> None:
         if self._server is not None and self._server.members[0].acts:

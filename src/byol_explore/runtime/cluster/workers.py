@@ -106,8 +106,8 @@ class _SteppingWorker:
 class _ServingWorker:
     """The inference server (`serving.py`)."""
 
-    def __init__(self, order: Order, spec: Any, token: str) -> None:
-        self._order, self._spec, self._token = order, spec, token
+    def __init__(self, order: Order, token: str) -> None:
+        self._order, self._token = order, token
         self._server: Any = None
 
     def join(self) -> Joined | Failed:
@@ -117,7 +117,7 @@ class _ServingWorker:
         try:
             from byol_explore.runtime.cluster.serving import Server
 
-            self._server = Server(self._order, self._spec, self._token, ray.util.get_node_ip_address())
+            self._server = Server(self._order, self._order.spec, self._token, ray.util.get_node_ip_address())
         except Exception as error:
             return failed(error)
         return introduce()._replace(address=self._server.address)
