@@ -10,12 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from byol_explore import UserError
 from byol_explore.dropin.arrays import like, to_numpy
 from dropins import Rollout, assert_same, experienced, rollout
 
 
 class Tensor:
     """As much of PyTorch's as is asked for."""
+
+    layout = "torch.strided"
 
     def __init__(self, values: Any, device: str = "cpu", dtype: str = "torch.float32") -> None:
         self.values, self.device, self.dtype = np.asarray(values), device, dtype
@@ -42,6 +45,17 @@ class Tensor:
 def torch(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.SimpleNamespace(Tensor=Tensor, from_numpy=Tensor)
     monkeypatch.setitem(sys.modules, "torch", module)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.usefixtures("torch")
+def test_what_has_no_values_of_its_own_is_refused() -> None:
+    curiosity, given = experienced(), rollout(4)
+    with pytest.raises(UserError, match=r"an array inside of jit, grad or vmap was given: curiosity is asked outside"):
+        jax.jit(lambda obs: curiosity.reward(obs, *given[1:]))(given.obs)
+    sparse = Tensor(given.obs)
+    sparse.layout = "torch.sparse_coo"
+    with pytest.raises(UserError, match=r"a tensor of layout torch\.sparse_coo was given: it must be a dense one"):
+        curiosity.reward(sparse, *given[1:])
 
 
 @pytest.mark.usefixtures("torch")

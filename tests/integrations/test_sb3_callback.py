@@ -15,7 +15,7 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from byol_explore import Curiosity, UserError
-from byol_explore.integrations.sb3 import CuriosityCallback
+from byol_explore.integrations.sb3 import CuriosityCallback, CuriousVecEnv
 from dropins import SMALL, assert_same
 from integrations.agents import ENVS, GAMMA, LAMBDA, ON_POLICY, STEPS, Known, Look, agent, curiosity_of, known, scripted
 
@@ -289,6 +289,14 @@ def test_a_curiosity_of_other_environments_is_refused() -> None:
         model.learn(1, callback=CuriosityCallback(Curiosity(model.observation_space, model.action_space, 3)))
     with pytest.raises(UserError, match="the observation space of the environments is Box"):
         model.learn(1, callback=CuriosityCallback(Curiosity(spaces.Discrete(2), model.action_space, 2)))
+
+
+def test_environments_that_pay_already_are_refused() -> None:
+    venv = scripted()
+    curiosity = Curiosity(venv.observation_space, venv.action_space, venv.num_envs, settings=SMALL)
+    model = PPO("MlpPolicy", VecNormalize(CuriousVecEnv(venv, curiosity)), n_steps=STEPS)
+    with pytest.raises(UserError, match="in a CuriousVecEnv, which pays already: use it or CuriosityCallback"):
+        model.learn(1, callback=CuriosityCallback(curiosity))
 
 
 def test_algorithms_with_a_replay_buffer_are_told_where_to_go() -> None:

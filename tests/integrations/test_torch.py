@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from byol_explore import UserError
 from byol_explore.dropin.arrays import to_numpy
 from dropins import Rollout, assert_same, experienced, rollout
 
@@ -25,6 +26,13 @@ def test_tensors_become_tensors_of_the_same_numbers() -> None:
         assert (ours.dtype, ours.device) == (torch.float32, torch.device("cpu"))
         np.testing.assert_array_equal(ours.numpy(), theirs)
     assert_same(curiosity, plain)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_sparse_tensors_are_refused(layout: torch.layout) -> None:
+    flags = torch.zeros(4, 3).to_sparse(layout=layout)
+    with pytest.raises(UserError, match=r"a tensor of layout torch\.sparse_.* was given: it must be a dense one"):
+        to_numpy(flags)
 
 
 def test_what_comes_out_is_the_callers_own() -> None:

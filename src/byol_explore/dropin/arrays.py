@@ -16,7 +16,11 @@ from byol_explore.errors import UserError
 
 def to_numpy(x: Any) -> np.ndarray:
     """As NumPy has it, perhaps the same memory."""
+    if isinstance(x, jax.core.Tracer):
+        raise UserError("an array inside of jit, grad or vmap was given: curiosity is asked outside, with its values")
     if _is_tensor(x):
+        if (layout := str(x.layout)) != "torch.strided":
+            raise UserError(f"a tensor of layout {layout} was given: it must be a dense one, as x.to_dense() makes it")
         x = x.detach().cpu()
         return (x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy()
     try:

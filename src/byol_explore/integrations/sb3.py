@@ -12,6 +12,7 @@ pays at every step, for every algorithm, also for those with a replay buffer:
     model = SAC("MlpPolicy", CuriousVecEnv(venv, curiosity, mixing=0.1))
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,8 @@ class CuriosityCallback(BaseCallback):
         self._transposed = ours != model.observation_space and _transposed_space(ours) == model.observation_space
         seen = ours if self._transposed else model.observation_space
         check_fits(self.curiosity, model.n_envs, seen, model.action_space)
+        if any(isinstance(env, CuriousVecEnv) for env in _layers(model.env)):
+            raise UserError("the environments are in a CuriousVecEnv, which pays already: use it or CuriosityCallback")
         vars(model)["curiosity"] = self.curiosity
 
     def _on_training_start(self) -> None:
@@ -165,6 +168,13 @@ class CuriousVecEnv(VecEnvWrapper):
         if self._curious_steps:
             _, self.metrics = self.curiosity.learn(**stacked(self._curious_steps))
             self._curious_steps.clear()
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    """Vector environments, from the outermost to what is in all of them."""
+    while env is not None:
+        yield env
+        env = getattr(env, "venv", None)
 
 
 def _read(adapter: SameStep, obs: Any, action: Any, new_obs: Any, reward: Any, dones: Any, infos: Any) -> Step:
