@@ -55,9 +55,9 @@ look = jit(explore)
 
 
 @cache
-def make_case(name: str, action: str = "hybrid") -> Case:
+def make_case(name: str, action: str = "hybrid", **curiosity: Any) -> Case:
     """On vectors; some observations are seen twice in an episode, and some in an episode and the next one."""
-    spec, config, kind = make_spec("vector", action), small_config(name), METHODS.get(name)
+    spec, config, kind = make_spec("vector", action), small_config(name, **curiosity), METHODS.get(name)
     materials = materials_for(config, spec)
     recall = kind.recall(materials.embedding_size)
     actor = small_actor(spec, recall=recall)

@@ -44,8 +44,8 @@ def case() -> Case:
 
 
 @pytest.fixture(scope="module")
-def paper(case: Case) -> Case:
-    return case._replace(method=dataclasses.replace(case.method, forecaster=None))
+def paper() -> Case:
+    return make_case("byol-hindsight", forecasts=False)
 
 
 # Against loops
@@ -69,8 +69,11 @@ def slow_parts(case: Case, view: View) -> dict[tuple[int, int, int], tuple[np.nd
             action, w = numpy_linear(method.project_action, rows), targets[t + k][j]
             c = np.concatenate([numpy_belief(state), action])
             state = numpy_core(method.core, state, action)
-            z = numpy_mlp(method.generator, np.concatenate([c, w, noise[k - 1, j]]))
-            z = z if method.forecaster is None else noise[k - 1, j] + z
+            eps = noise[k - 1, j]
+            if method.forecaster is None:
+                z = numpy_mlp(method.generator, np.concatenate([c, w, eps]))
+            else:
+                z = eps + numpy_mlp(method.generator, np.concatenate([c, w]))
             guess = numpy_mlp(method.predictor, np.concatenate([numpy_belief(state), z]))
             if method.forecaster is not None:
                 guess = unit(numpy_mlp(method.forecaster, numpy_belief(state))) + guess
@@ -243,6 +246,20 @@ def test_at_the_start_hindsight_tells_nothing() -> None:
     sizes = (materials.network.belief_size + method.core.gates, materials.embedding_size, method.size)
     condition, target, noise = (jnp.asarray(rng.normal(size=(BATCH, size)), jnp.float32) for size in sizes)
     np.testing.assert_array_equal(method.generate(condition, target, noise), noise)
+
+
+def test_what_is_told_does_not_depend_on_the_noise_that_it_is_told_in(case: Case, paper: Case) -> None:
+    """Else noise could be taken away, and the price would be less than kappa for a nat."""
+    rng, found = np.random.default_rng(0), []
+    for method in (case.method, paper.method):
+        sizes = (6 + method.core.gates, 8)
+        condition, target = (jnp.asarray(rng.normal(size=(BATCH, size)), jnp.float32) for size in sizes)
+        noises = jnp.asarray(rng.normal(size=(2, BATCH, method.size)), jnp.float32)
+        one, other = (method.generate(condition, target, noise) - noise for noise in noises)
+        found.append(float(jnp.max(jnp.abs(one - other))))
+        assert float(jnp.max(jnp.abs(one))) > 0.01
+    assert found[0] < 1e-5
+    assert found[1] > 0.1
 
 
 def test_telling_costs_the_generator_and_nobody_is_paid_for_it(case: Case) -> None:

@@ -23,10 +23,12 @@ reconstructor looks at nothing else, and nothing is left that keeps embeddings a
 says little of what is new, becomes most of the uncertainty. So here a forecaster F of w from b_{t,k} comes first. It
 has BYOL-Explore's own loss, which alone trains the world model, and hindsight has to tell only what F could not know:
 
-    z = eps + G(c, w, eps)      w^ = sg(F(b_{t,k}) / |F(b_{t,k})|) + R(b_{t,k}, z)
+    z = eps + G(c, w)           w^ = sg(F(b_{t,k}) / |F(b_{t,k})|) + R(b_{t,k}, z)
 
-G begins at 0, where z is pure noise, and pays kappa |G|^2 / 2 for what it tells, kappa for a nat, so that it keeps
-silent where telling does not help. Without `curiosity.forecasts` all is as in the paper.
+G begins at 0, where z is pure noise, and pays kappa |G|^2 / 2 for what it tells, so that it keeps silent where telling
+does not help. It does not see eps: then z given (c, w) is N(G, I), and the mean of |G|^2 / 2 is no less than the nats
+that z tells of c and w, whatever the critic has found. (With eps it could take noise away for half a nat a number.)
+Without `curiosity.forecasts` all is as in the paper.
 """
 
 from typing import NamedTuple, Self
@@ -85,12 +87,13 @@ class BYOLHindsight(BYOLExplore):
         size, hidden = target if own is None else own, materials.network.predictor_hidden
         forecasts = materials.settings.forecasts
         belief, condition = materials.network.belief_size, materials.network.belief_size + base.core.gates
+        given = condition + target + (0 if forecasts else size)
         return cls(
             core=base.core, action=base.action, project_action=base.project_action,
             predictor=MLP(belief + size, hidden, target, keys[0]),
             horizon=base.horizon, target_decay=base.target_decay,
             forecaster=base.predictor if forecasts else None,
-            generator=MLP(condition + target + size, hidden, size, keys[1], scale=0.0 if forecasts else 1.0),
+            generator=MLP(given, hidden, size, keys[1], scale=0.0 if forecasts else 1.0),
             critic=Critic(MLP(condition, hidden, size, keys[2]), MLP(size, hidden, size, keys[3])),
             invariance=materials.settings.invariance, cost=materials.settings.hindsight_cost, size=size,
         )  # fmt: skip
@@ -130,8 +133,9 @@ class BYOLHindsight(BYOLExplore):
 
     def generate(self, condition: Array, target: Array, noise: Array) -> Array:
         """Z [..., B, size]."""
-        told = self.generator(jnp.concatenate([condition, target, noise], axis=-1))
-        return told if self.forecaster is None else noise + told
+        if self.forecaster is None:
+            return self.generator(jnp.concatenate([condition, target, noise], axis=-1))
+        return noise + self.generator(jnp.concatenate([condition, target], axis=-1))
 
     def reconstruct(self, belief: Array, told: Array) -> Array:
         """W^ [..., B, N] of what was known and of z: beside a forecast only the rest."""

@@ -10,13 +10,14 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer  # pyright: ignore[reportMissingImports]
 
 from byol_explore.errors import UserError
 
 
 def to_numpy(x: Any) -> np.ndarray:
     """As NumPy has it, perhaps the same memory."""
-    if isinstance(x, jax.core.Tracer):
+    if isinstance(x, Tracer):
         raise UserError("an array inside of jit, grad or vmap was given: curiosity is asked outside, with its values")
     if _is_tensor(x):
         if (layout := str(x.layout)) != "torch.strided":

@@ -73,7 +73,7 @@ class CuriosityConfig:
     forecasts: bool = True
     """byol-hindsight: whether the world model learns by BYOL-Explore's own loss, so that embeddings stay apart, and z
     need only tell what its forecast lacks; else all is as in its paper."""
-    hindsight_cost: NotNegative[float] = 0.01
+    hindsight_cost: NotNegative[float] = 0.05
     """byol-hindsight, with forecasts: what telling a nat costs, so that z is noise where telling does not help."""
     mixing: NotNegative[float] = 0.1
     """lambda, the weight of the intrinsic reward in the mixed regime."""
