@@ -30,6 +30,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "byol-explore": ("byol-explore", {}),
     "byol-explore with fixed targets": ("byol-explore", {"target_decay": 1.0}),
     "byol-hindsight": ("byol-hindsight", {}),
+    "byol-hindsight with fixed targets": ("byol-hindsight", {"target_decay": 1.0}),
     "byol-hindsight as in its paper": ("byol-hindsight", {"forecasts": False}),
     "rnd": ("rnd", {}),
     "icm": ("icm", {}),

@@ -80,6 +80,7 @@ def test_jax_and_numpy_become_what_they_were() -> None:
     np.testing.assert_array_equal(intrinsic, expected)
     assert isinstance(expected, np.ndarray)
     expected[:] = 0.0  # it is the caller's own
+    assert to_numpy(jnp.ones(2, jnp.bfloat16)).dtype == np.float32
     assert isinstance(like({"a": (jnp.ones(2), 1)})(np.ones(2)), jax.Array)
 
 

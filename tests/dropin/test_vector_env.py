@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 
 from byol_explore import Curiosity, CuriousVectorEnv, UserError
 from dropins import SMALL
-from envs.scripted import Scripted
+from envs.scripted import Endless, Scripted
 
 MODES = (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED)
 
@@ -69,8 +69,65 @@ def test_curiosity_alone_and_statistics_inside() -> None:
     curious = CuriousVectorEnv(RecordEpisodeStatistics(vector()), curiosity(), regime="intrinsic", learn_every=8)
     rewards, infos = play(curious, 12, AutoresetMode.NEXT_STEP)
     np.testing.assert_array_equal(rewards, np.stack([info["intrinsic_reward"] for info in infos]))
+    _, reward, _, _, told = curious.step(np.asarray([3, 4]))
+    assert not np.shares_memory(reward, told["intrinsic_reward"])
     ended = next(info for info in infos if "episode" in info)
     assert ended["episode"]["r"][0] == 11 + 12  # of the scripted rewards
+
+
+class Circle(Endless):
+    """Looks the same at every step, so that no observation shows where an episode begins."""
+
+    def _observation(self, action: int) -> Any:
+        return np.zeros(4, np.float32)
+
+
+@pytest.mark.parametrize("learn_every", [3, 100])
+def test_an_episode_that_is_given_up_is_over_though_the_next_looks_alike(learn_every: int) -> None:
+    envs = SyncVectorEnv([Circle] * 2, autoreset_mode=AutoresetMode.DISABLED)
+    curious = CuriousVectorEnv(envs, curiosity(), learn_every=learn_every)
+    curious.reset(seed=[0, 1])
+    for _ in range(3 if learn_every == 3 else 1):
+        curious.step(np.asarray([3, 4]))
+    before = [place.begins.copy() for place, _ in (curious.curiosity.progress.learned, curious.curiosity.progress.paid)]
+    given_up = ~before[1]
+    assert given_up.any()
+    curious.reset(options={"reset_mask": given_up})
+    (learned, _), (paid, _) = curious.curiosity.progress.learned, curious.curiosity.progress.paid
+    assert paid.begins.all()
+    if learn_every == 3:
+        assert learned.begins.all()
+    else:
+        np.testing.assert_array_equal(learned.begins, before[0])  # what came before is still to be learned from
+        assert curious._steps[-1].truncated[given_up].all()
+
+
+class Speaking(Scripted):
+    """Says how far it is."""
+
+    observation_space = spaces.Dict({"x": Scripted.observation_space, "words": spaces.Text(40)})
+
+    def _observation(self, action: int) -> Any:
+        return {"x": super()._observation(action), "words": "step" + " on" * self.step_count}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_texts_are_read(mode: AutoresetMode) -> None:
+    """Gymnasium has those of all environments in a tuple, as if they were parts of one observation."""
+    envs = SyncVectorEnv([Speaking] * 2, autoreset_mode=mode)
+    mine = Curiosity(Speaking.observation_space, Speaking.action_space, 2, settings=SMALL)
+    curious = CuriousVectorEnv(envs, mine, learn_every=8)
+    _, infos = play(curious, 20, mode)
+    assert any(np.any(info["intrinsic_reward"] > 0) for info in infos)
+    record = mine.progress.record
+    assert (record.calls, record.breaks) == (2, 0)
+
+
+def test_infos_that_are_no_dict_are_refused() -> None:
+    curious = CuriousVectorEnv(DictInfoToList(vector()), curiosity(), autoreset="next_step")
+    curious.reset()
+    with pytest.raises(UserError, match="infos are a list: they must be a dict; what changes them goes outside"):
+        curious.step(np.asarray([3, 4]))
 
 
 def test_episodes_that_are_given_up_are_cut_short() -> None:

@@ -143,7 +143,7 @@ def test_a_hook_that_was_loaded_goes_on_as_if_nothing_had_happened(tmp_path: Any
     hook = CuriosityHook(curiosity())
     hook(given[0].clone())
     torch.save(hook.state_dict(), tmp_path / "hook.pt")
-    loaded = CuriosityHook(curiosity())
+    loaded = CuriosityHook(Curiosity(Scripted.observation_space, Scripted.action_space, ENVS, seed=7, settings=SMALL))
     loaded.load_state_dict(torch.load(tmp_path / "hook.pt"))
     for batch in given[1:]:
         assert torch.equal(hook(batch.clone())["next", "reward"], loaded(batch.clone())["next", "reward"])
@@ -180,3 +180,50 @@ def test_batches_that_do_not_fit_are_refused() -> None:
         CuriosityHook(curiosity())(batch)
     with pytest.raises(UserError, match="unknown regime 'all'"):
         CuriosityHook(curiosity(), regime="all")
+
+
+def test_states_that_are_none_are_refused() -> None:
+    hook = CuriosityHook(curiosity())
+    with pytest.raises(UserError, match=r"the state has \['other'\]: it must have 'curiosity'"):
+        hook.load_state_dict({"other": 1})
+    with pytest.raises(UserError, match=r"the state is damaged, .*: it is no archive of arrays"):
+        hook.load_state_dict({"curiosity": torch.zeros(9, dtype=torch.uint8)})
+
+
+def test_batches_that_are_none_are_refused() -> None:
+    batch = batches(scripted(), 1)[0]
+    with pytest.raises(UserError, match="the batch is a dict: it must be a TensorDict, as collectors make them"):
+        CuriosityHook(curiosity())({})  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match=r"the batch is of shape \(2, 0\): it must have at least one step"):
+        CuriosityHook(curiosity())(batch[:, :0])
+    with pytest.raises(UserError, match=r"unknown entry of the batch 'pixels'; .*choose from: .*observation"):
+        CuriosityHook(curiosity(), observation_key="pixels")(batch)
+    with pytest.raises(UserError, match="unknown entry of the batch 'terminated'; "):
+        CuriosityHook(curiosity())(batch.exclude(("next", "terminated")))
+
+
+@pytest.mark.parametrize("categorical", [True, False])
+def test_actions_of_several_parts_are_read_in_both_ways_that_torchrl_has_them(categorical: bool) -> None:
+    parts = spaces.MultiDiscrete([2, 3])
+
+    class Handed(Scripted):
+        action_space = parts
+
+        def step(self, action: Any) -> Any:
+            return super().step(int(3 * action[0] + action[1]))
+
+    batch = batches(GymWrapper(Handed(), categorical_action_encoding=categorical), 1)[0]
+    mine = Recorded(Scripted.observation_space, parts, 1, settings=SMALL)
+    CuriosityHook(mine)(batch)
+    actions, after = mine.given[1].numpy(), mine.given[2].numpy()
+    assert actions.shape == (STEPS, 1, 2)
+    np.testing.assert_array_equal(after[..., 3], 3 * actions[..., 0] + actions[..., 1])
+
+
+def test_a_rollout_that_was_given_up_is_over_for_the_next() -> None:
+    mine = curiosity()
+    env = TransformedEnv(scripted(), CuriosityTransform(mine))
+    env.rollout(1)
+    assert not mine.progress.paid[0].begins.all()
+    env.reset()
+    assert mine.progress.paid[0].begins.all()

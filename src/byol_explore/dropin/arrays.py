@@ -25,7 +25,8 @@ def to_numpy(x: Any) -> np.ndarray:
         x = x.detach().cpu()
         return (x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy()
     try:
-        return np.asarray(x)
+        array = np.asarray(x)
+        return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     except ValueError:
         raise UserError(
             "a list was given whose rows differ in length: it must be an array, or lists like one"
@@ -40,6 +41,11 @@ def like(example: Any) -> Callable[[np.ndarray], Any]:
     if isinstance(leaf, jax.Array):
         return lambda result: jax.device_put(result, next(iter(leaf.devices())))
     return lambda result: result
+
+
+def are_texts(tree: Any) -> bool:
+    """Whether it is a text of each environment, as Gymnasium's vector environments have them, and no nested space."""
+    return isinstance(tree, tuple) and bool(tree) and all(isinstance(part, str) for part in tree)
 
 
 def _is_tensor(x: Any) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from byol_explore.dropin.arrays import to_numpy
+from byol_explore.dropin.arrays import are_texts, to_numpy
 from byol_explore.errors import UserError, unknown
 
 FINAL = ("final_obs", "final_observation")  # in the infos of Gymnasium, now and in 0.29
@@ -128,6 +128,8 @@ def copied(tree: Any) -> Any:
     """Memory of one's own, in NumPy."""
     if isinstance(tree, Mapping):
         return {key: copied(part) for key, part in tree.items()}
+    if are_texts(tree):
+        return np.array(tree, object)  # of any length
     return tuple(map(copied, tree)) if isinstance(tree, tuple) else np.array(to_numpy(tree))
 
 
@@ -170,4 +172,4 @@ def _put(batch: Any, env: int, one: Any) -> None:
         for part, other in zip(batch, one, strict=True):
             _put(part, env, other)
     else:
-        batch[env] = to_numpy(one)
+        batch[env] = one if isinstance(one, str) else to_numpy(one)

@@ -29,7 +29,7 @@ import numpy as np
 
 from byol_explore.curiosity.bonus import Bonus, BonusMemory, BonusState
 from byol_explore.dropin import saving
-from byol_explore.dropin.arrays import like, to_numpy
+from byol_explore.dropin.arrays import are_texts, like, to_numpy
 from byol_explore.dropin.learning import follow, learn_from, pay_for
 from byol_explore.dropin.reading import Reader, Transitions, read_flags
 from byol_explore.dropin.records import Record, Sample, noted
@@ -136,11 +136,19 @@ class Curiosity:
         flags = [None if x is None else to_numpy(x)[None] for x in (terminated, truncated, skipped)]
         return like(obs)(self._pay(self._read(*rollout, *flags), opens=False)[0])
 
-    def reset(self) -> None:
-        """Say that all environments were reset: the next observations are the first of new episodes."""
-        here = [(place._replace(begins=np.ones_like(place.begins)), memory)
-                for place, memory in (self.progress.learned, self.progress.paid)]  # fmt: skip
-        self.progress = self.progress._replace(learned=here[0], paid=here[1])
+    def reset(self, mask: Any = None, *, of_steps: bool = False) -> None:
+        """Say that all environments were reset, or those in a mask [B]: their next observations begin new episodes.
+
+        With `of_steps` only `step` and `reward` hear of it, and `learn` is told by the truncations of its rollout.
+        """
+        which = np.ones(self.num_envs, bool) if mask is None else read_flags(mask, "mask", (self.num_envs,))
+
+        def anew(where: tuple[Place, BonusMemory | None]) -> tuple[Place, BonusMemory | None]:
+            place, memory = where
+            return place._replace(begins=place.begins | which), memory
+
+        learned, paid = self.progress.learned, anew(self.progress.paid)
+        self.progress = self.progress._replace(learned=learned if of_steps else anew(learned), paid=paid)
 
     def save(self, path: str | Path) -> None:
         """Write all of it to a file, which is there as a whole or not at all."""
@@ -224,6 +232,8 @@ def _in_front(tree: Any) -> Any:
     """With an axis of time, of length 1, in front of every array; they are NumPy's from now on."""
     if isinstance(tree, Mapping):
         return {key: _in_front(part) for key, part in tree.items()}
+    if are_texts(tree):
+        return np.array(tree, object)[None]
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*map(_in_front, tree))
     return tuple(map(_in_front, tree)) if isinstance(tree, tuple) else to_numpy(tree)[None]

@@ -12,7 +12,7 @@ REGIMES = ("mixed", "intrinsic")
 
 def mixed(extrinsic: Any, intrinsic: Any, mixing: float, regime: str) -> Any:
     """The sum, in which the intrinsic part counts `mixing` times, or the intrinsic part alone."""
-    return intrinsic if regime == "intrinsic" else extrinsic + mixing * intrinsic
+    return 1.0 * intrinsic if regime == "intrinsic" else extrinsic + mixing * intrinsic  # an array of its own
 
 
 def check_payment(mixing: float, regime: str) -> None:

@@ -85,8 +85,10 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def unpack(content: Path | io.BytesIO, path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of the curiosity that a file is of; and its arrays by name, with its record."""
     with _readable(path):
-        if isinstance(content, Path) and content.exists() and not zipfile.is_zipfile(content):
+        if not (isinstance(content, Path) and not content.exists()) and not zipfile.is_zipfile(content):
             raise ValueError("it is no archive of arrays")  # NumPy would advise to unpickle it
+        if isinstance(content, io.BytesIO):
+            content.seek(0)
         with np.load(content, allow_pickle=False) as file:
             arrays: dict[str, Any] = {name: file[name] for name in file.files}
         about = json.loads(arrays.pop(_META).tobytes())

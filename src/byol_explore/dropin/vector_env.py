@@ -1,5 +1,6 @@
 """Gymnasium's vector environments with curiosity in their rewards, for every algorithm that steps them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -50,8 +51,8 @@ class CuriousVectorEnv(VectorWrapper):
         if mask is None:
             self._learn()
             self.curiosity.reset()
-        elif self._steps:  # episodes that were given up are cut short
-            self._steps[-1].truncated[mask & ~self._steps[-1].terminated & ~self._steps[-1].skipped] = True
+        else:
+            self._give_up(np.asarray(mask, bool))
         return self._obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -60,6 +61,10 @@ class CuriousVectorEnv(VectorWrapper):
             raise gymnasium.error.ResetNeeded("reset must be called before step")
         before = copied(self._obs)  # which environments may overwrite
         answer = self.env.step(actions)
+        if not isinstance(answer[-1], Mapping):
+            raise UserError(
+                f"infos are a {type(answer[-1]).__name__}: they must be a dict; what changes them goes outside"
+            )
         step = self._adapter.read(before, actions, *answer)
         self._obs, extrinsic, terminated, truncated, infos = answer
         self._steps.append(step)
@@ -71,6 +76,13 @@ class CuriousVectorEnv(VectorWrapper):
         parts = {"extrinsic_reward": extrinsic, "intrinsic_reward": intrinsic}
         infos = {**infos, **parts, **{f"_{name}": told for name in parts}}
         return self._obs, reward, terminated, truncated, infos
+
+    def _give_up(self, mask: np.ndarray) -> None:
+        """Episodes that have not ended are cut short, which their first observations alone need not show."""
+        self.curiosity.reset(mask, of_steps=bool(self._steps))
+        if self._steps:
+            last = self._steps[-1]
+            last.truncated[mask & ~last.terminated & ~last.skipped] = True
 
     def _learn(self) -> None:
         if self._steps:
