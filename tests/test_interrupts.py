@@ -88,8 +88,9 @@ def test_the_end_of_a_terminal_is_an_interrupt_too() -> None:
     """It comes more than once, and nothing can be printed any more."""
     master, slave = pty.openpty()
     lines = (
-        "import fcntl, os, sys, termios, time",
+        "import fcntl, os, signal, sys, termios, time",
         "from byol_explore.interrupts import Interrupts",
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)",  # which whoever runs tests by nohup has told to be ignored
         "fcntl.ioctl(0, termios.TIOCSCTTY, 0)",
         "with Interrupts() as interrupts:",
         "    print('ready', flush=True)",
