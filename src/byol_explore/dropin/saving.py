@@ -135,8 +135,8 @@ def restore(curiosity: "Curiosity", arrays: dict[str, Any], path: Path | str) ->
             raise UserError(
                 f"{path} is of another network: {name} is {found}, it must be {shape.dtype}{list(shape.shape)}"
             )
-        if np.issubdtype(array.dtype, np.floating) and not np.all(np.isfinite(array)):
-            raise UserError(f"{path} cannot be gone on with: {name} holds NaN or infinite numbers")
+        if np.issubdtype(array.dtype, np.floating) and np.any(np.isnan(array)):
+            raise UserError(f"{path} cannot be gone on with: {name} holds NaN")
         return array if isinstance(shape, np.ndarray) else jnp.asarray(array)
 
     progress = jax.tree_util.tree_map_with_path(leaf, like)
