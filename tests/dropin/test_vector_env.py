@@ -123,6 +123,16 @@ def test_texts_are_read(mode: AutoresetMode) -> None:
     assert (record.calls, record.breaks) == (2, 0)
 
 
+def test_texts_in_a_tuple_are_one_of_each_environment_for_a_step_too() -> None:
+    space, flags = spaces.Text(40), np.zeros(2, bool)
+    tuples, arrays = (Curiosity(space, Scripted.action_space, 2, settings=SMALL) for _ in range(2))
+    texts = np.array([["go", "stay here"], ["go on", "leave"], ["go back", "stay"]], object)
+    for mine in (tuples, arrays):
+        mine.learn(texts[:2], np.ones((2, 2), int), texts[1:], np.zeros((2, 2), bool), np.zeros((2, 2), bool))
+    one = tuples.step(tuple(texts[2]), np.ones(2, int), tuple(texts[0]), flags, flags)
+    np.testing.assert_array_equal(one, arrays.step(texts[2], np.ones(2, int), texts[0], flags, flags))
+
+
 def test_infos_that_are_no_dict_are_refused() -> None:
     curious = CuriousVectorEnv(DictInfoToList(vector()), curiosity(), autoreset="next_step")
     curious.reset()

@@ -85,7 +85,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def unpack(content: Path | io.BytesIO, path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of the curiosity that a file is of; and its arrays by name, with its record."""
     with _readable(path):
-        if not (isinstance(content, Path) and not content.exists()) and not zipfile.is_zipfile(content):
+        is_missing = isinstance(content, Path) and not content.exists()
+        if not is_missing and not zipfile.is_zipfile(content):
             raise ValueError("it is no archive of arrays")  # NumPy would advise to unpickle it
         if isinstance(content, io.BytesIO):
             content.seek(0)
