@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from byol_explore.networks import cpu
-from byol_explore.networks.encoders import AtariEncoder, ResNet
+from byol_explore.networks.encoders import AtariEncoder, ImageEncoder, ResNet
 from byol_explore.networks.layers import Conv, max_pool
 
 SIZES = [(21, 21), (7, 5), (6, 8), (1, 2)]
@@ -107,6 +107,21 @@ def test_atari_encoder() -> None:
     encoder = AtariEncoder((21, 18, 1), 8, jax.random.key(0))
     images = frames(11, 21, 18, 1)
     assert_equal_to_plain(lambda encoder: encoder(images), encoder)
+
+
+def test_light_encoder() -> None:
+    encoder = ImageEncoder((25, 14, 3), 8, jax.random.key(0))
+    images = frames(5, 25, 14, 3)
+    assert_equal_to_plain(lambda encoder: encoder(images), encoder)
+
+
+@pytest.mark.parametrize("value", [0, 255])
+def test_what_is_kept_apart_is_what_it_would_be(value: int) -> None:
+    """Whatever the first byte is: the branch is always taken."""
+    images = frames(3, 4, 6, 1)
+    images[0, 0, 0, 0] = value
+    apart = jax.jit(lambda x: cpu.apart(lambda x: x.transpose(0, 2, 1, 3), x))(images)
+    np.testing.assert_array_equal(apart, images.transpose(0, 2, 1, 3))
 
 
 def test_inside_a_scan() -> None:

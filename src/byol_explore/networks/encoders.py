@@ -121,9 +121,10 @@ class ImageEncoder(ObservationEncoder):
         first, second, third = jax.random.split(key, 3)
         step = self.PATCH * self.GROUP
         height, width = (-(-side // step) for side in shape[:2])
-        self.center = Center(shape)
+        pixels = self.PATCH**2 * shape[2]
+        self.center = Center((height * self.GROUP, width * self.GROUP, pixels))
         self.padding = ((0, 0), (0, height * step - shape[0]), (0, width * step - shape[1]), (0, 0))
-        self.patches = Linear(self.PATCH**2 * shape[2], widths[0], first)
+        self.patches = Linear(pixels, widths[0], first)
         self.groups = Linear(self.GROUP**2 * widths[0], widths[1], second)
         self.norm = LayerNorm(height * width * widths[1])
         self.linear = Linear(height * width * widths[1], size, third)
@@ -133,10 +134,13 @@ class ImageEncoder(ObservationEncoder):
         return cls(spec.shape, size, key)
 
     def __call__(self, observation: UInt8[Array, "n H W c"]) -> Float[Array, "n N"]:
-        pixels = _blocks(jnp.pad(self.center(observation), self.padding), self.PATCH) / 255.0
-        x = jax.nn.relu(self.patches(pixels))
+        x = jax.nn.relu(self.patches(self.center(self._cut(observation)) / 255.0))
         x = jax.nn.relu(self.groups(_blocks(x, self.GROUP)))
         return self.linear(self.norm(x.reshape(x.shape[0], -1)))
+
+    def _cut(self, image: UInt8[Array, "n H W c"]) -> UInt8[Array, "n h w pixels"]:
+        """Patches, while they are bytes: once for all who encode the same images, and a quarter of what numbers are."""
+        return cpu.apart(lambda x: _blocks(jnp.pad(x, self.padding), self.PATCH), image)
 
 
 def _blocks(x: Shaped[Array, "n H W c"], size: int) -> Shaped[Array, "n h w features"]:

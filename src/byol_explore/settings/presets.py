@@ -84,6 +84,7 @@ _HARD_EIGHT_SMALL = Config(
         core_reads=("instruction",),  # f(o) has the hand in it: what cannot be predicted of it is worth a reward
     ),
     curiosity=CuriosityConfig(normalizer_decay=0.95),
+    vmpo=VMPOConfig(target_period=8),  # a rollout's updates: the policy that acted is the target, and not asked again
     optimizer=OptimizerConfig(learning_rate=1e-3),
     runtime=RuntimeConfig(num_envs=128, batch_size=16, sequence_length=41, rollouts_per_dispatch=1),
     log=LogConfig(log_every=50_000, checkpoint_every=250_000),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from byol_explore.envs.worlds.hard_eight.rendering import EYE, SKY, Camera, Lens, Scene, render
+from byol_explore.envs.worlds.hard_eight.rendering import EYE, SKY, Camera, Lens, Scene, in_sight, render
 from envs.hard_eight.tracer import trace
 
 SCENES, BOXES, EDGED, SPHERES = 100, 14, 6, 4
@@ -51,13 +51,37 @@ def test_pixels_equal_a_slow_tracer(draw: Draw) -> None:
     assert others <= 1e-3 * SCENES * HEIGHT * WIDTH
 
 
-def test_all_boxes_at_once_give_the_same_picture(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is done where there is no CPU."""
-    rng = np.random.default_rng(3)
-    scene, camera = draw_scene(rng), draw_camera(rng)
+def drawn(seeds: range) -> tuple[Scene, Camera]:
+    """Many of both, [n, ...]."""
+    pairs = [(draw_scene(rng), draw_camera(rng)) for rng in map(np.random.default_rng, seeds)]
+    return jax.tree.map(lambda *xs: jnp.stack(xs), *pairs)
+
+
+def test_all_boxes_at_once_give_the_same_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is done where there is no CPU: also of what is known not to be in sight, which no ray may hit."""
+    scenes, cameras = drawn(range(SCENES))
+    one_by_one = jax.jit(jax.vmap(lambda scene, camera: render(scene, camera, HEIGHT, WIDTH)))(scenes, cameras)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    at_once = jax.jit(lambda scene, camera, lens: render(scene, camera, HEIGHT, WIDTH, lens))(scene, camera, EYE)
-    np.testing.assert_array_equal(at_once, draw(scene, camera))
+    at_once = jax.jit(jax.vmap(lambda scene, camera: render(scene, camera, HEIGHT, WIDTH)))(scenes, cameras)
+    np.testing.assert_array_equal(at_once, one_by_one)
+
+
+def test_a_picture_is_the_same_in_a_batch_of_batches(draw: Draw) -> None:
+    """Loops are as long as the fullest picture needs."""
+    scenes, cameras = drawn(range(6))
+    scenes = scenes._replace(half=scenes.half.at[0].set(0.0), radius=scenes.radius.at[0].set(0.0))  # nothing at all
+    apart = [draw(*jax.tree.map(lambda x, i=i: x[i], (scenes, cameras))) for i in range(6)]
+    twice = jax.vmap(jax.vmap(lambda scene, camera: render(scene, camera, HEIGHT, WIDTH)))
+    together = jax.jit(twice)(*jax.tree.map(lambda x: x.reshape(2, 3, *x.shape[1:]), (scenes, cameras)))
+    np.testing.assert_array_equal(np.asarray(together).reshape(6, HEIGHT, WIDTH, 3), apart)
+    assert np.all(apart[0] == np.array(SKY))
+
+
+def test_most_of_what_there_is_is_not_in_sight() -> None:
+    """Else the order of things would save nothing."""
+    boxes, balls = jax.vmap(lambda scene, camera: in_sight(scene, camera, EYE))(*drawn(range(SCENES)))
+    assert 0.02 < np.mean(boxes) < 0.4
+    assert 0.02 < np.mean(balls) < 0.4
 
 
 def empty(scene: Scene) -> Scene:
