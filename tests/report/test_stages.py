@@ -67,6 +67,42 @@ def test_a_plot_for_each_task_and_variant_with_a_curve_for_each_stage(root: Path
     assert (plots[0].y_range, plots[0].y_label) == ((0.0, 1.0), "share of episodes")
 
 
+def shares(**stages: list[float]) -> list[dict[str, Any]]:
+    rows = make_rows([0.0] * len(next(iter(stages.values()))))
+    return [{**row, "stages": {name: each[i] for name, each in stages.items()}} for i, row in enumerate(rows)]
+
+
+def test_stages_that_come_together_share_a_curve_and_those_that_nobody_reaches_have_none(tmp_path: Path) -> None:
+    """All variants of a task have the same curves, so that a stage has one colour."""
+    write_run(tmp_path, "byol-explore-seed0", shares(
+        climbed=[0.0, 0.0], touched=[0.1, 0.5], opened=[0.1, 0.5], apple=[0.0, 0.2],
+    ))  # fmt: skip
+    write_run(tmp_path, "none-seed0", shares(
+        climbed=[0.0, 0.0], touched=[0.0, 0.1], opened=[0.0, 0.1], apple=[0.0, 0.0],
+    ), method="none")  # fmt: skip
+    plots = blocks(section_of(tmp_path), Plot)
+    assert [[curve.variant for curve in plot.curves] for plot in plots] == [["touched, opened", "apple"]] * 2
+    assert plots[0].curves[0].mean == pytest.approx([0.1, 0.5])
+    assert plots[1].curves[1].mean == [0.0, 0.0]
+    assert plots[0].note.endswith("Never reached: climbed.")
+    [table] = blocks(section_of(tmp_path), Table)
+    assert table.columns == ["task", "variant", "climbed", "touched", "opened", "apple"]
+
+
+def test_where_nobody_gets_anywhere_the_curve_says_so(tmp_path: Path) -> None:
+    write_run(tmp_path, "byol-explore-seed0", shares(lifted=[0.0, 0.0], opened=[0.0, 0.0]))
+    [plot] = blocks(section_of(tmp_path), Plot)
+    assert [(curve.variant, curve.mean) for curve in plot.curves] == [("lifted, opened", [0.0, 0.0])]
+    assert "Never" not in plot.note
+
+
+def test_stages_that_part_in_one_run_are_two_curves(tmp_path: Path) -> None:
+    write_run(tmp_path, "byol-explore-seed0", shares(touched=[0.1, 0.5], opened=[0.1, 0.5]))
+    write_run(tmp_path, "byol-explore-seed1", shares(touched=[0.1, 0.5], opened=[0.1, 0.4]))
+    [plot] = blocks(section_of(tmp_path), Plot)
+    assert [curve.variant for curve in plot.curves] == ["touched", "opened"]
+
+
 def test_a_table_has_what_was_reached_at_the_end(root: Path) -> None:
     [table] = blocks(section_of(root), Table)
     assert table.columns == ["task", "variant", "lifted", "opened"]

@@ -37,10 +37,27 @@ def _series(runs: list[Run], task: str, stage: str) -> list[Series]:
 
 
 def _plot(runs: Runs, variant: str, task: str) -> Plot:
-    group, facts = runs.of(variant, task), metric("stages")
-    curves = make_curves({stage: _series(group, task, stage) for stage in _names(group, task)})
+    """One curve for all stages that are always reached together; the same curves for all variants of a task."""
+    everybody, facts = _on(runs, task), metric("stages")
+    lines, never = _told_apart(everybody, task)
+    group = runs.of(variant, task)
+    curves = make_curves({", ".join(names): _series(group, task, names[0]) for names in lines})
     title, name = f"{variant} on {task}", slug("stages", variant, task)
-    return Plot(name, title, STEPS.unit, facts.unit, curves, facts.range, note=f"Higher: {facts.higher}.")
+    note = f"Higher: {facts.higher}." + (f" Never reached: {listed(never)}." if never else "")
+    return Plot(name, title, STEPS.unit, facts.unit, curves, facts.range, note=note)
+
+
+def _told_apart(runs: list[Run], task: str) -> tuple[list[list[str]], list[str]]:
+    """Stages in groups whose shares are the same in every line, and those that nobody ever reached, unless all are."""
+    groups: dict[tuple[bytes, ...], list[str]] = {}
+    for stage in _names(runs, task):
+        shares = [np.asarray(run.log.stages[task].get(stage, ())) for run in runs]
+        groups.setdefault(tuple(each.tobytes() for each in shares), []).append(stage)
+    lines = list(groups.values())
+    never = [names for names in lines if not any(np.any(s.values > 0.0) for s in _series(runs, task, names[0]))]
+    if len(never) == len(lines):
+        return lines, []
+    return [names for names in lines if names not in never], [stage for names in never for stage in names]
 
 
 def _table(runs: Runs) -> Table:
