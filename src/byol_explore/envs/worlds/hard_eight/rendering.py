@@ -129,13 +129,12 @@ def _nearest_box(scene: Scene, camera: Camera, lens: Lens, u: Array, v: Array) -
     plain = scene.yaw.shape[0] - scene.edge.shape[0]
     slots = jnp.arange(1, scene.yaw.shape[0] + 1, dtype=jnp.int32)
     things, seen = (_slabs(scene, camera), slots), in_sight(scene, camera, lens)[0]
-    first, others = (jax.tree.map(lambda x, part=part: x[part], (things, seen)) for part in _parts(plain))
-    return jnp.maximum(nearest(_hit, *first, u, v), nearest(_hit_with_edges, *others, u, v))
 
+    def of(part: slice) -> tuple[tuple[_Slabs, Array], Array]:
+        return jax.tree.map(lambda x: x[part], (things, seen))
 
-def _parts(plain: int) -> tuple[slice, slice]:
-    """Boxes without and with edges."""
-    return slice(None, plain), slice(plain, None)
+    without_edges = nearest(_hit, *of(slice(None, plain)), u, v)
+    return jnp.maximum(without_edges, nearest(_hit_with_edges, *of(slice(plain, None)), u, v))
 
 
 def _slabs(scene: Scene, camera: Camera) -> _Slabs:
