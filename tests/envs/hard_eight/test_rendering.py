@@ -77,6 +77,15 @@ def test_a_picture_is_the_same_in_a_batch_of_batches(draw: Draw) -> None:
     assert np.all(apart[0] == np.array(SKY))
 
 
+def test_a_world_without_balls_has_a_picture() -> None:
+    rng = np.random.default_rng(5)
+    scene, camera = draw_scene(rng), draw_camera(rng)
+    empty = scene._replace(radius=jnp.zeros((SPHERES,)))
+    looks = {name: getattr(scene, name)[:BOXES] for name in ("rgb", "glow", "pattern")}
+    without = scene._replace(ball_centre=scene.ball_centre[:, :0], radius=scene.radius[:0], **looks)
+    np.testing.assert_array_equal(*[render(each, camera, HEIGHT, WIDTH) for each in (empty, without)])
+
+
 def test_most_of_what_there_is_is_not_in_sight() -> None:
     """Else the order of things would save nothing."""
     boxes, balls = jax.vmap(lambda scene, camera: in_sight(scene, camera, EYE))(*drawn(range(SCENES)))

@@ -21,7 +21,7 @@ Hit = Callable[..., Array]  # of one thing and the rays u [1, W] and v [H, 1]: [
 
 def nearest(hit: Hit, things: tuple[PyTree, ...], seen: Array, u: Array, v: Array) -> Array:
     """[H, W] the maximum of hits over things [N, ...]; those that are not `seen` [N] are known to be hit by no ray."""
-    if jax.default_backend() != "cpu":  # all at once
+    if jax.default_backend() != "cpu" or seen.size == 0:  # all at once
         return jnp.max(jax.vmap(hit, (0,) * len(things) + (None, None))(*things, u, v), axis=0, initial=0)
     order = jnp.argsort(~seen, stable=True)
     in_order = jax.tree.map(lambda x: x[order], things)
