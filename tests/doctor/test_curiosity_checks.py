@@ -31,7 +31,7 @@ def test_a_run_without_curiosity_has_nothing_to_check(check) -> None:
 def test_without_checkpoint_and_metrics_nothing_is_known_and_the_reason_is_told(check) -> None:
     finding = check(dataclasses.replace(without_probe(), rows=[]))
     assert finding.verdict == "unknown"
-    assert finding.detail == "the run has no checkpoint"
+    assert finding.detail == "the run has no checkpoint, and its log has no line"
 
 
 # Target

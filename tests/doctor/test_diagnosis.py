@@ -17,9 +17,11 @@ from byol_explore.cli.main import main
 from byol_explore.doctor.checks import diagnose
 from byol_explore.doctor.findings import VERDICTS, Finding, Verdict, worst_first
 from byol_explore.learner_state import LearnerState
+from byol_explore.report.logs import write_packed
 from byol_explore.run.checkpoint import Checkpoints
 from byol_explore.run.directory import write_config
 from byol_explore.settings.config import Config
+from report.synthetic import make_rows, write_run
 from runs import damage, largest_file, quickly, run, shared_runtime, tiny
 
 NAMES = ("target", "embedding", "horizon", "normalizer", "paid", "boundaries", "mixing", "temperature", "kl",
@@ -152,3 +154,13 @@ def test_one_sentence_closes() -> None:
 def test_a_directory_without_a_run_is_the_users_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path} holds no run: config.json is missing\n"
+
+
+def test_a_thin_copy_is_judged_by_its_packed_log(tmp_path: Path) -> None:
+    rows = make_rows([0.0] * 4, embedding_spread=0.001, learner_steps=500)
+    directory = write_run(tmp_path, rows=rows)
+    plain = diagnose(directory)
+    write_packed(directory, rows)
+    (directory / "metrics.jsonl").unlink()
+    assert diagnose(directory) == plain
+    assert {finding.check: finding.verdict for finding in plain}["embedding"] == "bad"

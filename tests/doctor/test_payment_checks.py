@@ -76,8 +76,11 @@ def test_a_task_that_is_paid_nothing_is_named_and_gets_a_scale_of_its_own() -> N
     assert finding.verdict == "warning"
     assert "next to nothing in rooms-6" in finding.detail
     assert "agent.intrinsic_scale_step (it is 0)" in finding.advice
-    assert "no-clipping" in check_paid(two_tasks(0.3, 0.002, scale_step=0.01)).advice
-    assert "train such tasks apart" in check_paid(two_tasks(0.3, 0.002, scale_step=0.01, prioritize=False)).advice
+    both = check_paid(two_tasks(0.3, 0.002, scale_step=0.01)).advice
+    assert "statistics of its own already" in both
+    assert "of all tasks" not in both
+    apart = check_paid(two_tasks(0.3, 0.002, scale_step=0.01, normalize_per_task=False)).advice
+    assert "below the mean uncertainty of all tasks: turn on curiosity.normalize_per_task, which is off" in apart
 
 
 # Mixing
@@ -101,7 +104,7 @@ def test_the_worst_mixed_task_decides() -> None:
     silent = TASK._replace(intrinsic=0.0, extrinsic=0.0)
     found = check_mixing(probed(two_tasks(0.3, 0.3), tasks={"rooms-4": TASK, "rooms-6": silent}))
     assert found.verdict == "bad"
-    assert "everything in rooms-6 is below the mean" in found.advice
+    assert "rewards in rooms-6 are small" in found.advice
     assert "agent.intrinsic_scale_step" in found.advice
     assert "pays nothing" in check_mixing(probed(tasks={"rooms-6": silent})).advice
     assert "curiosity.mixing" in check_mixing(seen(intrinsic=0.2, extrinsic=0.001)).advice

@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from byol_explore.report.load import Runs, load_runs
 from byol_explore.report.model import Block, Section, Text
 from byol_explore.settings.config import Config, to_dict
@@ -23,8 +25,11 @@ def make_rows(success: list[float | None], every: int = 100, **columns: Any) -> 
 
 
 def returns(values: list[float], every: int = 100, **columns: Any) -> list[Row]:
-    """The same for tasks with scores."""
-    return [{**row, "success_rate": 0.0} for row in make_rows([*values], every, **columns)]
+    """The same for tasks with scores, evaluated at every line."""
+    best = np.maximum.accumulate(values).tolist()
+    evaluated = [{"evaluation_return": value, "evaluation_best": top} for value, top in zip(values, best, strict=True)]
+    rows = zip(make_rows([*values], every), evaluated, strict=True)
+    return [{**row, "success_rate": 0.0, **told, **columns} for row, told in rows]
 
 
 def undefined(values: list[float], every: int = 100, **columns: Any) -> list[Row]:

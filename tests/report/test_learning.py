@@ -80,3 +80,12 @@ def test_where_nobody_defined_a_success_the_score_is_the_return(tmp_path: Path) 
 def test_a_run_without_a_line_is_no_curve(tmp_path: Path) -> None:
     write_run(tmp_path, rows=[])
     assert blocks(learning(load_runs([tmp_path])), Plot) == []
+
+
+def test_training_returns_of_a_game_stand_beside_its_evaluations(tmp_path: Path) -> None:
+    rows = returns([5.0, 6.0])
+    rows[0] |= {"evaluation_return": None, "return_mean": 4.0}
+    write_run(tmp_path, "byol-explore-seed0", rows, env="atari:alien")
+    plots = {plot.name: plot.curves[0] for plot in blocks(learning(load_runs([tmp_path])), Plot)}
+    assert (plots["score-atari-alien"].x, plots["score-atari-alien"].mean) == ([200.0], [6.0])
+    assert plots["return-atari-alien"].mean == [4.0, 6.0]

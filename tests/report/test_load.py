@@ -98,12 +98,12 @@ def test_success_is_the_score_in_percent_and_unknown_is_nan(tmp_path: Path) -> N
     np.testing.assert_array_equal(run.log.prediction_error, [[1.0, 2.0], [1.0, 2.0]])
 
 
-def test_games_are_scored_by_evaluation_as_soon_as_there_is_one(tmp_path: Path) -> None:
+def test_games_are_scored_by_evaluation_alone(tmp_path: Path) -> None:
     rows = returns([10.0, 20.0])
-    rows[1]["evaluation_return"] = 500.0
+    rows[0]["evaluation_return"], rows[1]["evaluation_return"] = None, 500.0
     write_run(tmp_path, rows=rows, preset="atari-small", env="atari:alien")
     log = load_runs([tmp_path]).runs[0].log
-    np.testing.assert_array_equal(log.scores["atari:alien"], [10.0, 500.0])
+    np.testing.assert_array_equal(log.scores["atari:alien"], [np.nan, 500.0])
     np.testing.assert_array_equal(log.returns["atari:alien"], [10.0, 20.0])
 
 
@@ -167,6 +167,13 @@ def test_a_run_is_finished_until_it_goes_on(tmp_path: Path) -> None:
     assert not run._replace(summary={"steps": 100, "interrupted": False}).is_finished
     assert not run._replace(summary={"steps": 200, "interrupted": True}).is_finished
     assert not run._replace(config={**run.config, "stop_at_success": 0.0}).stopped_at_success
+
+
+def test_a_run_that_somebody_stopped_without_success_did_not_stop_at_it(tmp_path: Path) -> None:
+    """As `progress.stop()` of a callback leaves it."""
+    write_run(tmp_path, rows=make_rows([0.5, 0.8]), stop_at_success=0.9)
+    run = load_runs([tmp_path]).runs[0]
+    assert (run.is_finished, run.stopped_at_success) == (True, False)
 
 
 def test_where_there_is_no_run_one_line_says_so(tmp_path: Path) -> None:

@@ -57,6 +57,27 @@ def test_what_solved_and_the_scores_mean_depends_on_the_task() -> None:
     assert "where humans have no score" in unit_of_scores(runs_of("rooms-6", "atari:alien"))
 
 
+def test_training_episodes_of_a_game_are_no_score(tmp_path: Path) -> None:
+    """Not before the first evaluation, not between two, and not of a run that has none."""
+    first, *others = returns([100.0, 50.0])
+    rows = [{**first, "steps": 10, "evaluation_return": None, "return_mean": 9e9}, first]
+    rows += [{**first, "steps": 150, "evaluation_return": None, "return_mean": 9e9}, *others]
+    write_run(tmp_path, "byol-explore-seed0", rows, env="atari:alien")
+    write_run(tmp_path, "none-seed0", undefined([9e9]), env="atari:alien", method="none")
+    runs = load_runs([tmp_path])
+    assert runs.by_return == frozenset()
+    assert outcomes(runs) == {("byol-explore", "atari:alien"): ({0: 50.0}, {0: 100.0}, 50.0, 100.0)}
+
+
+def test_games_that_nobody_evaluated_are_scored_by_return_beside_no_human(tmp_path: Path) -> None:
+    write_run(tmp_path, "byol-explore-seed0", undefined([7.0]), env="atari:alien")
+    runs = load_runs([tmp_path])
+    assert (runs.by_return, runs.normalized) == ({"atari:alien"}, [])
+    assert outcomes(runs)["byol-explore", "atari:alien"].final == {0: 7.0}
+    assert "Nothing was evaluated in atari:alien" in meaning_of_scores(runs)
+    assert unit_of_scores(runs) == "Returns of training episodes where nothing was evaluated."
+
+
 def test_where_no_success_is_defined_returns_are_scores(tmp_path: Path) -> None:
     """Also of the run that knows none yet; a task that some run has a success in is scored by it."""
     names = ("byol-explore-seed0", "byol-explore-seed1")

@@ -69,7 +69,7 @@ def test_games_have_their_best_evaluation_beside_humans_with_rooms(tmp_path: Pat
     rows = returns([9e9, 9e9], rooms_found=3)
     rows[0]["evaluation_best"], rows[1]["evaluation_best"] = venture
     write_run(tmp_path, "venture/rnd-seed0", rows, method="rnd", env="atari:venture")
-    write_run(tmp_path, "hero/rnd-seed0", returns([9e9]), method="rnd", env="atari:hero")
+    write_run(tmp_path, "hero/rnd-seed0", undefined([9e9]), method="rnd", env="atari:hero")
     table = tables(tmp_path)["evaluations"]
     assert table.columns[2:] == ["seeds", "score", "normalised (%)", "clipped (%)", "rooms found"]
     assert {row[0]: row[2:] for row in table.rows} == {

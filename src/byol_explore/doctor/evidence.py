@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from byol_explore.curiosity.base import Curiosity
 from byol_explore.extras import needed_by
 from byol_explore.registries import ALGORITHMS, METHODS
-from byol_explore.report.logs import read_metrics
+from byol_explore.report.logs import log_of, read_metrics
 from byol_explore.settings.config import Config
 from byol_explore.spaces import ActionSpec
 
@@ -80,7 +80,7 @@ class Course(NamedTuple):
 @dataclass(frozen=True)
 class Evidence:
     config: Config
-    rows: list[Row]  # of metrics.jsonl
+    rows: list[Row]  # of its log
     action: ActionSpec | None = None  # None if the environment cannot be made
     probe: Probe | None = None
     why_no_probe: str = ""
@@ -137,7 +137,7 @@ def gather(run_dir: Path | str) -> Evidence:
 
     directory = Path(run_dir)
     config = load_config(directory)
-    path = directory / "metrics.jsonl"
-    rows = read_metrics(path) if path.exists() else []
+    log = log_of(directory)
+    rows = [] if log is None else read_metrics(log)
     probed = probe_run(directory, config)
     return Evidence(config, rows, probed.action, probed.probe, probed.reason, tuple(probed.damaged))

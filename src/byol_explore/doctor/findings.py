@@ -30,7 +30,8 @@ def not_used(check: str, why: str) -> Finding:
 
 def unknown(check: str, evidence: Evidence, also: str = "") -> Finding:
     """Nothing to judge by: no probe, and no metric either."""
-    return finding(check, "unknown", None, evidence.why_no_probe or also or "the run has not logged it yet")
+    why = evidence.why_no_probe or also or "the run has not logged it yet"
+    return finding(check, "unknown", None, why if evidence.rows else f"{why}, and its log has no line")
 
 
 def grade(*, bad: bool, warning: bool) -> Verdict:

@@ -74,13 +74,16 @@ def _silent_tasks(evidence: Evidence) -> list[str]:
 
 
 def silent_advice(config: Config, silent: list[str]) -> str:
-    """What to do for tasks whose errors are small beside those of others, of which there is one at least."""
-    why = f"everything in {', '.join(silent)} is below the mean uncertainty of all tasks"
+    """What to do for tasks that are paid next to nothing beside others, of which there is one at least."""
+    names = ", ".join(silent)
+    if not config.curiosity.normalize_per_task:
+        return (f"everything in {names} is below the mean uncertainty of all tasks: turn on "
+                "curiosity.normalize_per_task, which is off")  # fmt: skip
     if config.intrinsic_scale_step(len(silent) + 1) == 0.0:
-        return f"{why}: set agent.intrinsic_scale_step (it is 0) to 0.01, so that each task is paid on its own scale"
-    if prioritizes(config):
-        return f"{why}, and clipped: try --ablation no-clipping, or train such tasks apart"
-    return f"{why}: train such tasks apart"
+        return (f"rewards in {names} are small beside those of others: set agent.intrinsic_scale_step (it is 0) to "
+                "0.01, so that each task is paid on its own scale")  # fmt: skip
+    return (f"{names} has statistics of its own already: its running deviation is of larger errors than it has now "
+            "(lower curiosity.normalizer_decay), or nothing in it is news any more (train it apart)")  # fmt: skip
 
 
 def check_mixing(evidence: Evidence) -> Finding:
@@ -107,7 +110,7 @@ def check_mixing(evidence: Evidence) -> Finding:
 
 def _mixing_advice(config: Config, shares: dict[str, float]) -> str:
     silent = [task for task, share in shares.items() if share == 0]
-    if prioritizes(config) and 0 < len(silent) < len(shares):  # the threshold is one for all tasks
+    if prioritizes(config) and 0 < len(silent) < len(shares):
         return silent_advice(config, silent)
     if len(silent) == len(shares):
         return "curiosity pays nothing that could be mixed: see what is paid, the embedding and the normalizer"

@@ -66,7 +66,7 @@ def _per_task(runs: Runs, group: str, variants: list[str]) -> list[Plot]:
         label, reach = _axis(runs, task)
         if curves:
             plots.append(Plot(slug("score", task, group), _titled(task, group), STEPS.unit, label, curves, reach))
-        if _success_says_nothing(runs, task):
+        if _returns_say_more(runs, task):
             returns = {name: _returns(runs.of(name, task), task) for name in variants}
             facts = metric("return_mean")
             title = _titled(f"{task}, {facts.title.lower()}", group)
@@ -86,10 +86,12 @@ def _titled(title: str, group: str) -> str:
     return f"{title}: {group}" if group else title
 
 
-def _success_says_nothing(runs: Runs, task: str) -> bool:
-    """Where nobody has succeeded yet, returns are shown too."""
-    if has_human(task) or task in runs.by_return:
+def _returns_say_more(runs: Runs, task: str) -> bool:
+    """Where nobody has succeeded yet, or scores are those of a few evaluations, returns are shown too."""
+    if task in runs.by_return:
         return False
+    if has_human(task):
+        return True
     logs = [run.log for run in runs.runs if task in run.tasks]
     never = all(np.nanmax(log.scores[task], initial=0.0) == 0.0 for log in logs)
     return never and any(np.nanmax(np.abs(log.returns[task]), initial=0.0) > 0.0 for log in logs)

@@ -13,6 +13,7 @@ from byol_explore.registries import METHODS
 from byol_explore.report.finding import folders, natural
 from byol_explore.report.log_columns import Log, read_log
 from byol_explore.report.logs import PLAIN, log_of
+from byol_explore.report.metrics_table import SUCCESS
 from byol_explore.report.own_files import DAMAGE, read_object
 from byol_explore.report.run_config import read_config
 from byol_explore.report.words import brief, listed, printable, shown_path, why
@@ -57,9 +58,10 @@ class Run(NamedTuple):
 
     @property
     def stopped_at_success(self) -> bool:
-        """Whether it ended early because nothing was left to learn."""
-        asked = float(self.config.get("stop_at_success", 0.0)) > 0.0
-        return asked and self.is_finished and self.last_step < int(self.config.get("steps", 0))
+        """Whether it ended early because nothing was left to learn, and not because somebody stopped it."""
+        enough, success = float(self.config.get("stop_at_success", 0.0)), self.log.columns[SUCCESS.name]
+        early = self.is_finished and 0 < self.last_step < int(self.config.get("steps", 0))
+        return early and enough > 0.0 and bool(success[-1] >= enough)
 
 
 class Runs(NamedTuple):
@@ -70,7 +72,7 @@ class Runs(NamedTuple):
     tasks: list[str]
     roots: list[Path]
     unreadable: list[str]  # directories whose configuration cannot be read, with the reason
-    by_return: frozenset[str]  # tasks whose scores are returns, because nobody has defined a success
+    by_return: frozenset[str]  # tasks whose scores are returns: no success is defined, or nothing was evaluated
 
     @property
     def normalized(self) -> list[str]:
@@ -122,7 +124,7 @@ def load_runs(directories: str | Path | Iterable[str | Path]) -> Runs:
     if not found:
         raise UserError(f"no run can be read: {unreadable[0]}")
     loaded = _named_alike(list(found.values()))
-    by_return = _without_success(loaded)
+    by_return = _without_score(loaded)
     runs = _told_apart([_scored_by_return(run, by_return) for run in loaded])
     variants = _in_order(runs)
     runs.sort(key=lambda run: (variants.index(run.variant), run.env, run.seed))
@@ -186,7 +188,7 @@ def _named_alike(runs: list[Run]) -> list[Run]:
     return [run if len(run.steps) or run.env not in logs else run._replace(log=logs[run.env].emptied()) for run in runs]
 
 
-def _without_success(runs: list[Run]) -> frozenset[str]:
+def _without_score(runs: list[Run]) -> frozenset[str]:
     """Tasks that have returns but in no run a score."""
     logged = [(task, run.log.scores[task], run.log.returns[task]) for run in runs for task in run.tasks]
     scored = {task for task, scores, _ in logged if np.isfinite(scores).any()}

@@ -21,7 +21,7 @@ class Log(NamedTuple):
     """What is kept of a log of R lines; NaN where a line does not say."""
 
     columns: dict[str, np.ndarray]  # [R] by name
-    scores: dict[str, np.ndarray]  # [R] by task; returns where nothing says what a success is
+    scores: dict[str, np.ndarray]  # [R] by task; returns where nobody has a score
     returns: dict[str, np.ndarray]  # [R] by task: of training episodes
     best_evaluation: dict[str, np.ndarray]  # [R] by task: the highest so far
     stages: dict[str, dict[str, np.ndarray]]  # [R] by task and stage: the share of training episodes that reached it
@@ -104,15 +104,14 @@ def _of_task(row: dict[str, Any], task: str, *, several: bool) -> tuple[dict[str
 def _task_numbers(task: str, episodes: dict[str, Any], evaluation: dict[str, Any]) -> tuple[float, float, float]:
     """A task's score, return and best evaluation.
 
-    Where humans have a score, the score is the return of evaluation, or of training as long as there is none;
-    elsewhere it is the share of successes in percent.
+    Where humans have a score, the score is the return of an evaluation, and training episodes are none; elsewhere it is
+    the share of successes in percent.
     """
     value, evaluated, best = (
         number(each) for each in (episodes.get("return_mean"), evaluation.get("return"), evaluation.get("best"))
     )
-    if task not in REFERENCES:
-        return 100.0 * number(episodes.get("success_rate")), value, best
-    return (value if math.isnan(evaluated) else evaluated), value, best
+    score = evaluated if task in REFERENCES else 100.0 * number(episodes.get("success_rate"))
+    return score, value, best
 
 
 def _shares(episodes: dict[str, Any]) -> list[tuple[str, float]]:

@@ -38,8 +38,10 @@ SHARE = (0.0, 1.0)
 STEPS = Metric("steps", "Environment steps", "environment steps")  # the horizontal axis of all others
 ELAPSED = Metric("elapsed", "Time of training", "seconds")
 
+SUCCESS = Metric("success_rate", "Success", "success", SHARE, higher="better", brief="success {:.2f}")
+
 METRICS = (
-    Metric("success_rate", "Success", "success", SHARE, higher="better", brief="success {:.2f}"),
+    SUCCESS,
     Metric("return_mean", "Return of training episodes", "return", higher="better", brief="return {:.1f}"),
     Metric("episode_length", "Length of training episodes", "steps"),
     Metric("evaluation_return", "Evaluation", "score", higher="better", panel="Evaluation: return, best so far"),
@@ -93,7 +95,7 @@ def plotted_in(section: str) -> list[Metric]:
 
 def read_by_report() -> list[str]:
     """Names of all that a report keeps of a line as it is; scores of tasks come on top."""
-    return [STEPS.name, ELAPSED.name, *(each.name for each in METRICS if each.section)]
+    return [STEPS.name, ELAPSED.name, SUCCESS.name, *(each.name for each in METRICS if each.section)]
 
 
 def panels(row: Mapping[str, Any] = MappingProxyType({})) -> dict[str, list[Metric]]:

@@ -78,9 +78,14 @@ def final_matrix(found: Outcomes, variant: str, tasks: list[str]) -> np.ndarray 
 def meaning_of_scores(runs: Runs) -> str:
     """In words, for notes."""
     said = [_meaning_of_percents(runs.normalized)] if runs.normalized else []
-    if runs.by_return:
-        tasks = listed(sorted(runs.by_return))
-        said.append(f"No success is defined in {tasks}: scored by return, in no mean with others")
+    undefined, unevaluated = _by_return(runs)
+    if undefined:
+        said.append(f"No success is defined in {listed(undefined)}: scored by return, in no mean with others")
+    if unevaluated:
+        said.append(
+            f"Nothing was evaluated in {listed(unevaluated)}: scored by the return of training episodes, which is no "
+            "score beside humans and in no mean with others"
+        )
     if any(task in OWN for task in runs.tasks):
         said.append("Humans played DM-HARD-8, of which Hard-Eight is another world with the same tasks")
     return ". ".join(said)
@@ -88,12 +93,21 @@ def meaning_of_scores(runs: Runs) -> str:
 
 def unit_of_scores(runs: Runs) -> str:
     """What a score that is not normalised says, in words, for notes."""
-    said = ["Scores as the game counts them."] if any(map(has_human, runs.tasks)) else []
+    said = ["Scores as the game counts them."] if any(map(has_human, runs.normalized)) else []
     if not all(map(has_human, runs.normalized)):
         said.append("Success in percent where humans have no score." if said else "Success in percent.")
-    if runs.by_return:
+    undefined, unevaluated = _by_return(runs)
+    if undefined:
         said.append("Returns where no success is defined.")
+    if unevaluated:
+        said.append("Returns of training episodes where nothing was evaluated.")
     return " ".join(said)
+
+
+def _by_return(runs: Runs) -> tuple[list[str], list[str]]:
+    """Tasks that are scored by their return: those without a success, and those whose score is an evaluation's."""
+    tasks = sorted(runs.by_return)
+    return [task for task in tasks if not has_human(task)], [task for task in tasks if has_human(task)]
 
 
 def _meaning_of_percents(tasks: list[str]) -> str:

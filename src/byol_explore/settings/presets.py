@@ -176,8 +176,9 @@ def make_config(preset: str = "grid", ablation: str = "none", method: str = "byo
     if ablation not in list(ABLATIONS):
         raise unknown("ablation", ablation, list(ABLATIONS))
     config = dataclasses.replace(start, preset=preset, ablation=ablation, method=method)
+    config = changed(ABLATIONS[ablation].apply(config), changes)
     _check_ablation(config)
-    return changed(ABLATIONS[ablation].apply(config), changes)
+    return config
 
 
 def checked(config: Config) -> Config:
