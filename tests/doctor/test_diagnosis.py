@@ -164,3 +164,13 @@ def test_a_thin_copy_is_judged_by_its_packed_log(tmp_path: Path) -> None:
     (directory / "metrics.jsonl").unlink()
     assert diagnose(directory) == plain
     assert {finding.check: finding.verdict for finding in plain}["embedding"] == "bad"
+
+
+def test_a_damaged_packed_log_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = write_run(tmp_path, rows=[])
+    write_packed(directory, make_rows([0.0] * 50))
+    (directory / "metrics.jsonl").unlink()
+    log = directory / "metrics.jsonl.gz"
+    log.write_bytes(log.read_bytes()[:40])
+    assert main(["doctor", str(directory)]) == 2
+    assert "cannot be read: metrics.jsonl.gz is damaged" in " ".join(capsys.readouterr().err.split())

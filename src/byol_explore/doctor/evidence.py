@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from byol_explore.curiosity.base import Curiosity
+from byol_explore.errors import UserError
 from byol_explore.extras import needed_by
 from byol_explore.registries import ALGORITHMS, METHODS
 from byol_explore.report.logs import log_of, read_metrics
@@ -137,7 +138,15 @@ def gather(run_dir: Path | str) -> Evidence:
 
     directory = Path(run_dir)
     config = load_config(directory)
-    log = log_of(directory)
-    rows = [] if log is None else read_metrics(log)
+    rows = _logged(directory)
     probed = probe_run(directory, config)
     return Evidence(config, rows, probed.action, probed.probe, probed.reason, tuple(probed.damaged))
+
+
+def _logged(directory: Path) -> list[Row]:
+    """The lines of a run's log, plain or packed; a UserError where a packed one is damaged."""
+    log = log_of(directory)
+    try:
+        return [] if log is None else read_metrics(log)
+    except (OSError, ValueError) as error:
+        raise UserError(f"the log of {directory} cannot be read: {error}") from None

@@ -87,7 +87,8 @@ def render(scene: Scene, camera: Camera, height: int, width: int, lens: Lens = E
     """[height, width, 3] uint8."""
     columns, rows = (jnp.asarray(grid, jnp.float32) for grid in pixels(height, width))
     u, v = lens.width * columns, lens.height * rows
-    hits = jnp.maximum(_nearest_box(scene, camera, lens, u, v), _nearest_ball(scene, camera, lens, u, v))
+    boxes, balls = in_sight(scene, camera, lens)
+    hits = jnp.maximum(_nearest_box(scene, camera, boxes, u, v), _nearest_ball(scene, camera, balls, u, v))
     return _shade(scene, camera, hits, u, v, lens.fade)
 
 
@@ -124,11 +125,11 @@ class _Slabs(NamedTuple):
     inner: Array  # from the middle to where edges begin
 
 
-def _nearest_box(scene: Scene, camera: Camera, lens: Lens, u: Array, v: Array) -> Array:
+def _nearest_box(scene: Scene, camera: Camera, seen: Array, u: Array, v: Array) -> Array:
     """[H, W] int32 inverse depth with slot, edge and face in its low bits, 0 where nothing is hit."""
     plain = scene.yaw.shape[0] - scene.edge.shape[0]
     slots = jnp.arange(1, scene.yaw.shape[0] + 1, dtype=jnp.int32)
-    things, seen = (_slabs(scene, camera), slots), in_sight(scene, camera, lens)[0]
+    things = _slabs(scene, camera), slots
 
     def of(part: slice) -> tuple[tuple[_Slabs, Array], Array]:
         return jax.tree.map(lambda x: x[part], (things, seen))
@@ -200,7 +201,7 @@ def _floats(bits: Array) -> Array:
     return lax.bitcast_convert_type(bits, jnp.float32)
 
 
-def _nearest_ball(scene: Scene, camera: Camera, lens: Lens, u: Array, v: Array) -> Array:
+def _nearest_ball(scene: Scene, camera: Camera, seen: Array, u: Array, v: Array) -> Array:
     """As for boxes: 1/t = (sqrt((o.d)^2 - d.d (o.o - r^2)) - o.d) / (o.o - r^2), o from a ball's middle to the eye."""
     o = camera.eye[:, None] - scene.ball_centre
     along = jnp.stack([jnp.sum(o * axis[:, None], axis=0) for axis in camera.axes()], axis=-1)  # [P, 3]
@@ -209,7 +210,7 @@ def _nearest_ball(scene: Scene, camera: Camera, lens: Lens, u: Array, v: Array) 
     first_slot = scene.yaw.shape[0] + 1
     slots = jnp.arange(first_slot, first_slot + scene.radius.shape[0], dtype=jnp.int32)
     things = _Balls(along, outside, 1.0 / outside, slots)
-    return nearest(_hit_ball, (things,), in_sight(scene, camera, lens)[1], u, v)
+    return nearest(_hit_ball, (things,), seen, u, v)
 
 
 class _Balls(NamedTuple):
