@@ -82,6 +82,12 @@ def test_a_run_without_a_line_is_no_curve(tmp_path: Path) -> None:
     assert blocks(learning(load_runs([tmp_path])), Plot) == []
 
 
+def test_returns_of_hard_eight_are_its_scores_and_drawn_once(tmp_path: Path) -> None:
+    write_run(tmp_path, "byol-explore-seed0", returns([5.0, 6.0]), env="hard-eight:wall-sensor")
+    [plot] = blocks(learning(load_runs([tmp_path])), Plot)
+    assert (plot.name, plot.y_label, plot.curves[0].mean) == ("score-hard-eight-wall-sensor", "return", [5.0, 6.0])
+
+
 def test_training_returns_of_a_game_stand_beside_its_evaluations(tmp_path: Path) -> None:
     rows = returns([5.0, 6.0])
     rows[0] |= {"evaluation_return": None, "return_mean": 4.0}

@@ -78,6 +78,20 @@ def test_games_that_nobody_evaluated_are_scored_by_return_beside_no_human(tmp_pa
     assert unit_of_scores(runs) == "Returns of training episodes where nothing was evaluated."
 
 
+def test_training_episodes_of_hard_eight_are_scores(tmp_path: Path) -> None:
+    """Their best mean over seeds in training, beside humans; evaluations change nothing."""
+    write_run(tmp_path, "byol-explore-seed0", undefined([2.0, 6.0, 4.0]), env="hard-eight:wall-sensor")
+    rows = [{**row, "evaluation_return": 9e9} for row in undefined([0.0, 2.0, 4.0])]
+    write_run(tmp_path, "byol-explore-seed1", rows, env="hard-eight:wall-sensor", seed=1)
+    runs = load_runs([tmp_path])
+    assert (runs.by_return, runs.normalized) == (frozenset(), ["hard-eight:wall-sensor"])
+    assert outcomes(runs) == {
+        ("byol-explore", "hard-eight:wall-sensor"): ({0: 4.0, 1: 4.0}, {0: 6.0, 1: 4.0}, 4.0, 4.0)
+    }
+    assert "returns of training episodes, which evaluations play by the same rules" in meaning_of_scores(runs)
+    assert unit_of_scores(runs) == "Scores as the game counts them."
+
+
 def test_where_no_success_is_defined_returns_are_scores(tmp_path: Path) -> None:
     """Also of the run that knows none yet; a task that some run has a success in is scored by it."""
     names = ("byol-explore-seed0", "byol-explore-seed1")

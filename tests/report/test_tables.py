@@ -85,6 +85,14 @@ def test_without_games_there_is_no_table_of_evaluations(tmp_path: Path) -> None:
     assert "evaluations" not in tables(tmp_path)
 
 
+def test_hard_eight_is_among_the_evaluations_only_if_it_was_evaluated(tmp_path: Path) -> None:
+    write_run(tmp_path, "a/none-seed0", undefined([5.0]), env="hard-eight:baseball", method="none")
+    assert "evaluations" not in tables(tmp_path)
+    write_run(tmp_path, "b/none-seed0", returns([7.9]), env="hard-eight:throw-across", method="none")
+    [row] = tables(tmp_path)["evaluations"].rows
+    assert row[:3] == ["hard-eight:throw-across", "none", 1]
+
+
 def test_returns_stand_as_they_are_where_no_success_is_defined(tmp_path: Path) -> None:
     write_run(tmp_path, "pendulum/byol-explore-seed0", undefined([-400.0, -500.0]), env="pendulum")
     write_run(tmp_path, "alien/byol-explore-seed0", returns([7127.7]), env="atari:alien")

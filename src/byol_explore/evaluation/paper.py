@@ -46,11 +46,15 @@ HARD_EIGHT = {PREFIX + task: task.replace("-", " ").title() for task in LEVELS} 
 
 OWN = {f"hard-eight:{task}": scores for task, scores in SCORES.items()}  # Hard-Eight's: humans played the original
 
+_GAMES = {f"atari:{name}": (game.random, game.human) for name, game in HARD_GAMES.items()}
+
 REFERENCES = (
-    {f"atari:{name}": (game.random, game.human) for name, game in HARD_GAMES.items()}
-    | {PREFIX + task: (level.random, level.human) for task, level in LEVELS.items()}
-    | OWN
+    _GAMES | {PREFIX + task: (level.random, level.human) for task, level in LEVELS.items()} | OWN
 )  # (random, human) of the paper's 18 tasks, and of our own
+
+# Section 4: games are scored in episodes of their own, with random no-ops first. For DM-HARD-8 the paper has no such
+# rules: the score is the return of the agent's episodes, which are played alike in training and outside of it.
+SCORED_BY_EVALUATION = frozenset(_GAMES)
 
 _TASKS = {name.replace("_", " "): f"atari:{name}" for name in HARD_GAMES} | {
     label: name for name, label in HARD_EIGHT.items()

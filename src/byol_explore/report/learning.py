@@ -6,7 +6,7 @@ from byol_explore.evaluation.scores import clipped
 from byol_explore.report.load import Run, Runs
 from byol_explore.report.metrics_table import STEPS, metric
 from byol_explore.report.model import Block, Curve, Plot, Section, Text
-from byol_explore.report.outcomes import has_human, meaning_of_scores, reference
+from byol_explore.report.outcomes import has_human, is_evaluated, meaning_of_scores, reference
 from byol_explore.report.series import Series, common_grid, known, make_curve, make_curves, task_scores
 from byol_explore.report.words import slug
 
@@ -76,9 +76,10 @@ def _per_task(runs: Runs, group: str, variants: list[str]) -> list[Plot]:
 
 def _axis(runs: Runs, task: str) -> tuple[str, tuple[float, float] | None]:
     """Label and range of a task's scores."""
-    name = "evaluation_return" if has_human(task) else "success_rate"
-    scored = metric("return_mean" if task in runs.by_return else name)
-    scored = scored.percent() if scored.name == "success_rate" else scored
+    if task in runs.by_return or (has_human(task) and not is_evaluated(task)):
+        scored = metric("return_mean")
+    else:
+        scored = metric("evaluation_return") if is_evaluated(task) else metric("success_rate").percent()
     return scored.unit, scored.range
 
 
@@ -91,7 +92,7 @@ def _returns_say_more(runs: Runs, task: str) -> bool:
     if task in runs.by_return:
         return False
     if has_human(task):
-        return True
+        return is_evaluated(task)
     logs = [run.log for run in runs.runs if task in run.tasks]
     never = all(np.nanmax(log.scores[task], initial=0.0) == 0.0 for log in logs)
     return never and any(np.nanmax(np.abs(log.returns[task]), initial=0.0) > 0.0 for log in logs)

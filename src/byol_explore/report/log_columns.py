@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from byol_explore.evaluation.paper import REFERENCES
+from byol_explore.evaluation.paper import REFERENCES, SCORED_BY_EVALUATION
 from byol_explore.report.logs import number, rows_of
 from byol_explore.report.metrics_table import read_by_report
 from byol_explore.report.run_config import MOST_LETTERS, logged_tasks, split_tasks
@@ -104,14 +104,15 @@ def _of_task(row: dict[str, Any], task: str, *, several: bool) -> tuple[dict[str
 def _task_numbers(task: str, episodes: dict[str, Any], evaluation: dict[str, Any]) -> tuple[float, float, float]:
     """A task's score, return and best evaluation.
 
-    Where humans have a score, the score is the return of an evaluation, and training episodes are none; elsewhere it is
-    the share of successes in percent.
+    Where humans have a score, the score is a return: of an evaluation alone in games, which have rules for it, and of
+    training episodes in other tasks. Elsewhere it is the share of successes in percent.
     """
     value, evaluated, best = (
         number(each) for each in (episodes.get("return_mean"), evaluation.get("return"), evaluation.get("best"))
     )
-    score = evaluated if task in REFERENCES else 100.0 * number(episodes.get("success_rate"))
-    return score, value, best
+    if task not in REFERENCES:
+        return 100.0 * number(episodes.get("success_rate")), value, best
+    return (evaluated if task in SCORED_BY_EVALUATION else value), value, best
 
 
 def _shares(episodes: dict[str, Any]) -> list[tuple[str, float]]:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from byol_explore.evaluation.paper import OWN, REFERENCES
+from byol_explore.evaluation.paper import OWN, REFERENCES, SCORED_BY_EVALUATION
 from byol_explore.evaluation.scores import human_normalized
 from byol_explore.report.load import Runs
 from byol_explore.report.series import common_grid, mean_over_seeds, on_grid, task_scores
@@ -52,6 +52,11 @@ def has_human(task: str) -> bool:
     return task in REFERENCES
 
 
+def is_evaluated(task: str) -> bool:
+    """Whether its scores are those of evaluations alone."""
+    return task in SCORED_BY_EVALUATION
+
+
 def normalized(task: str, score: float) -> float:
     return human_normalized(score, reference(task))
 
@@ -85,6 +90,10 @@ def meaning_of_scores(runs: Runs) -> str:
         said.append(
             f"Nothing was evaluated in {listed(unevaluated)}: scored by the return of training episodes, which is no "
             "score beside humans and in no mean with others"
+        )
+    if any(has_human(task) and not is_evaluated(task) for task in runs.normalized):
+        said.append(
+            "Scores of first-person tasks are returns of training episodes, which evaluations play by the same rules"
         )
     if any(task in OWN for task in runs.tasks):
         said.append("Humans played DM-HARD-8, of which Hard-Eight is another world with the same tasks")

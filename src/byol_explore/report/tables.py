@@ -6,7 +6,7 @@ from byol_explore.evaluation.paper import TABLES, paper_scores
 from byol_explore.evaluation.scores import clipped
 from byol_explore.report.load import Run, Runs
 from byol_explore.report.model import Block, Cell, Section, Table, Text
-from byol_explore.report.outcomes import Outcomes, has_human, normalized, reference, unit_of_scores
+from byol_explore.report.outcomes import Outcomes, has_human, is_evaluated, normalized, reference, unit_of_scores
 from byol_explore.report.series import column, known, plain
 
 
@@ -43,10 +43,12 @@ def _matrix(runs: Runs, found: Outcomes, *, best: bool) -> Table:
 
 
 def _evaluations(runs: Runs) -> list[Table]:
-    """What the best evaluation of each game is to a human; nothing without a game."""
+    """What the best evaluation of each game is to a human, also of other tasks if there is one; or nothing at all."""
     rows: list[list[Cell]] = []
     for variant in runs.variants:
-        games = [_evaluation(runs, variant, task) for task in filter(has_human, runs.tasks) if runs.of(variant, task)]
+        tasks = [task for task in filter(has_human, runs.tasks) if runs.of(variant, task)]
+        rated = [_evaluation(runs, variant, task) for task in tasks]
+        games = [row for row, task in zip(rated, tasks, strict=True) if row[2] or is_evaluated(task)]
         rows += games
         if len(scored := [row for row in games if row[3] is not None]) > 1:
             means = [np.mean([row[place] for row in scored]).item() for place in (4, 5)]  # pyright: ignore[reportArgumentType, reportCallIssue]
