@@ -9,6 +9,7 @@ from byol_explore.study.file import Study, Variant, difference, parse_study, rea
 from study.helpers import study_of
 
 HEAD = "name = 'mine'\ntasks = ['rooms-6']\n"
+TWINS = "[[variants]]\nname = 'far'\n[[variants]]\nname = 'far'\n"
 
 
 def test_a_study_says_what_is_run() -> None:
@@ -68,6 +69,12 @@ def test_no_ablation_is_the_method_itself() -> None:
             ": variant 'x': setting agent.gamma is ''",
         ),
         (HEAD + "methods = ['rnd']\n[[variants]]\nmethod = 'rnd'", ": two variants are called 'rnd'"),
+        (
+            HEAD + TWINS + "tasks = ['rooms-4']\nsettings = { curiosity.mixing = 1.0 }",
+            ": two variants are called 'far'",
+        ),
+        (HEAD + TWINS + "tasks = ['rooms-4']\nmethod = 'rnd'", ": two variants are called 'far'"),
+        (HEAD + TWINS + "seeds = 1", ": two variants are called 'far': a name comes again only for the same method"),
     ],
 )
 def test_a_mistake_is_named_with_its_file(text: str, message: str) -> None:

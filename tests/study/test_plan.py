@@ -63,6 +63,12 @@ def test_a_run_of_a_study_is_one_process(settings: str, words: str) -> None:
     assert plan_runs(study_of("settings.distributed.processes = 1"))
 
 
+def test_a_variant_has_fewer_seeds_on_another_task() -> None:
+    again = "[[variants]]\nname = 'far'\n[[variants]]\nname = 'far'\ntasks = ['rooms-4']\nseeds = [1]"
+    runs = plan_runs(study_of(again, tasks="['rooms-6']", seeds="2"))
+    assert [run.name for run in runs] == ["rooms-6/far-seed0", "rooms-6/far-seed1", "rooms-4/far-seed1"]
+
+
 def test_runs_can_be_chosen() -> None:
     study = study_with("a", "b", seeds="2")
     assert [run.name for run in plan_runs(study, only="b-")] == ["probe-memory/b-seed0", "probe-memory/b-seed1"]

@@ -17,12 +17,19 @@ stop_at_success = 0
 name = "far-sighted"                # and method, ablation, regime
 settings = { curiosity.horizon = 8 }
 tasks = ["rooms-6"]                 # and multitask, seeds, steps: where it differs from the study in them
+
+[[variants]]
+name = "far-sighted"                # the same again, on other tasks with fewer seeds
+settings = { curiosity.horizon = 8 }
+tasks = ["rooms-4"]
+seeds = 1
 """
 
 import re
 import tomllib
 from dataclasses import dataclass, field, fields
 from importlib.resources import files
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -176,10 +183,25 @@ def _variants(data: dict[str, Any]) -> tuple[Variant, ...]:
         if not isinstance(table, dict):
             raise UserError(f"variants holds {table!r}: every variant is a table, [[variants]]")
         variants.append(_variant(table))
-    names = _names(tuple(variants))
-    if len(set(names)) < len(names):
-        raise UserError(f"two variants are called {_twice(names)!r}: every name is given once")
+    _check_names(variants, _texts(data, "tasks"))
     return tuple(variants) or (Variant("byol-explore"),)
+
+
+def _check_names(variants: list[Variant], tasks: tuple[str, ...]) -> None:
+    """A UserError for a name that is given twice, unless it is the same variant on other tasks."""
+    for one, other in combinations(variants, 2):
+        if one.name != other.name:
+            continue
+        where, elsewhere = (tasks if each.tasks is None else each.tasks for each in (one, other))
+        if _kind(one) != _kind(other) or set(where) & set(elsewhere):
+            raise UserError(
+                f"two variants are called {one.name!r}: a name comes again only for the same method, ablation, regime "
+                "and settings on other tasks"
+            )
+
+
+def _kind(variant: Variant) -> tuple[Any, ...]:
+    return variant.method, variant.ablation, variant.regime, variant.settings
 
 
 def _variant(table: dict[str, Any]) -> Variant:
