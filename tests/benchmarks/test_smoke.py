@@ -147,6 +147,21 @@ def test_hard_eight_shares(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_hard_eight_payments(tmp_path: Path) -> None:
+    run, settings = tmp_path / "run", ("resolution=32x24", "actions=discrete")
+    train(tiny(env="hard-eight:wall-sensor", dispatches=1, env_settings=settings), run, quiet=True)
+    figures: Any = figures_of("hard_eight_payments", tmp_path, run=run, steps=640, envs=8)
+    kinds = [figures[kind] for kind in ("hand empty", "lifted", "held", "let go", "thrown") if kind in figures]
+    assert sum(kind["steps"] for kind in kinds) == figures["all"]["steps"] > 600
+    assert sum(kind["steps"] * kind["mean"] for kind in kinds) == pytest.approx(
+        figures["all"]["steps"] * figures["all"]["mean"]
+    )
+    (run / "checkpoints").rename(tmp_path / "gone")
+    with pytest.raises(SystemExit, match="no checkpoint: train it first"):
+        figures_of("hard_eight_payments", tmp_path, run=run)
+
+
+@pytest.mark.slow
 def test_report(tmp_path: Path) -> None:
     figures = figures_of("report", tmp_path, runs=2, seeds=1, lines=3)
     assert (figures["runs"], figures["page_megabytes"] > 0) == (2, True)

@@ -8,7 +8,7 @@ from byol_explore.report.model import Block, Cell, Plot, Section, Table, Text
 from byol_explore.report.series import Series, known, make_curves
 from byol_explore.report.words import listed, slug
 
-MOST_PLOTS = 16
+MOST_PLOTS = 24
 
 
 def stages(runs: Runs) -> list[Section]:
