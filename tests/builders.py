@@ -337,10 +337,10 @@ def numpy_action_rows(embedding: Any, action: Action) -> np.ndarray:
     for component, categories in enumerate(embedding.spec.discrete):
         total = total + tables[start + int(action.discrete[component])]
         start += categories
-    for value in np.asarray(action.continuous):
-        edges = np.linspace(-1.0, 1.0, embedding.bins + 1)[1:-1]
+    for value, bins in zip(np.asarray(action.continuous), embedding.bins, strict=True):
+        edges = np.linspace(-1.0, 1.0, bins + 1)[1:-1]
         total = total + tables[start + int(np.sum(value >= edges))]
-        start += embedding.bins
+        start += bins
     return total
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 from byol_explore.errors import UserError, one_line, unknown
 
-Number = TypeVar("Number", int, float, int | None, float | None, tuple[int, ...])
+Number = TypeVar("Number", int, float, int | None, float | None, tuple[int, ...], int | tuple[int, ...])
 
 
 @dataclass(frozen=True)

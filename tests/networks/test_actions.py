@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from builders import ACTIONS, IS_FIRST, at, call, make, numpy_action_rows, numpy_linear, random_action
+from byol_explore.errors import UserError
 from byol_explore.networks.actions import ActionEmbedding
 from byol_explore.networks.layers import Linear
 from byol_explore.spaces import ActionSpec
@@ -46,6 +47,23 @@ def test_one_hots_of_a_hybrid_action_lie_side_by_side() -> None:
     action = Action(jnp.asarray([2, 1], jnp.int32), jnp.asarray([-0.9, 0.9]))
     expected = np.concatenate([[0, 0, 1], [0, 1], [1, 0, 0, 0], [0, 0, 0, 1]])
     np.testing.assert_array_equal(embedding.one_hots(action), expected)
+
+
+def test_each_dimension_may_have_bins_of_its_own() -> None:
+    embedding = make(lambda key: ActionEmbedding(ActionSpec((2,), 2), 5, key, bins=(3, 4)))
+    action = Action(jnp.asarray([1], jnp.int32), jnp.asarray([0.5, 0.4]))
+    np.testing.assert_array_equal(embedding.one_hots(action), np.concatenate([[0, 1], [0, 0, 1], [0, 0, 1, 0]]))
+    chosen = embedding.one_hots(action) @ embedding.tables
+    np.testing.assert_allclose(chosen, numpy_action_rows(embedding, action), rtol=1e-4, atol=1e-5)
+
+
+def test_actions_without_continuous_dimensions_need_no_bins() -> None:
+    assert make(lambda key: ActionEmbedding(ActionSpec((3,)), 5, key, bins=(3, 4))).tables.shape == (3, 5)
+
+
+def test_other_bins_than_dimensions_are_refused() -> None:
+    with pytest.raises(UserError, match=r"action_bins is \(3, 4\), 2 in number, .* 3 continuous dimensions"):
+        make(lambda key: ActionEmbedding(ActionSpec((), 3), 5, key, bins=(3, 4)))
 
 
 @pytest.mark.parametrize("kind", ACTIONS)

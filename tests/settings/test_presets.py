@@ -8,7 +8,9 @@ import pytest
 from byol_explore.cli.train import parse_train
 from byol_explore.envs.adapters.atari_settings import AtariSettings
 from byol_explore.envs.settings import fill, read_words
+from byol_explore.envs.worlds.hard_eight.controls import SPECS
 from byol_explore.errors import UserError
+from byol_explore.networks.actions import bins_per_dimension
 from byol_explore.networks.cores import CORES
 from byol_explore.registries import ENCODERS
 from byol_explore.settings.config import Config
@@ -81,6 +83,7 @@ def test_the_papers_agent_for_hard_eight() -> None:
     sizes = {"embedding_size": 256, "core": "lstm", "belief_size": 512, "policy_hidden": (512,), "value_hidden": (512,),
              "predictor_hidden": (128, 256, 512), "sense_size": 20, "mix_size": 512, "action_size": 76}  # fmt: skip
     assert values(config.network, *sizes) == sizes
+    assert sum(bins_per_dimension(SPECS["continuous"], config.network.action_bins)) + 2 == 76
     assert config.network.reads_reward
     assert not config.network.normalize_vectors
     assert values(config.curiosity, "horizon", "target_decay", "mixing", "loss_weight") == {

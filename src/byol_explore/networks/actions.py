@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from byol_explore.errors import UserError
 from byol_explore.networks.layers import Linear, truncated_normal
 from byol_explore.spaces import ActionSpec
 from byol_explore.types import Action
@@ -20,10 +21,11 @@ class ActionEmbedding(eqx.Module):
     tables: Float[Array, "rows size"]
     nothing: Float[Array, " size"]
     spec: ActionSpec = eqx.field(static=True)
-    bins: int = eqx.field(static=True)
+    bins: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, spec: ActionSpec, size: int, key: Array, *, bins: int = 9) -> None:
-        rows = sum(spec.discrete) + bins * spec.continuous
+    def __init__(self, spec: ActionSpec, size: int, key: Array, *, bins: int | tuple[int, ...] = 9) -> None:
+        bins = bins_per_dimension(spec, bins)
+        rows = sum(spec.discrete) + sum(bins)
         components = len(spec.discrete) + spec.continuous
         table_key, nothing_key = jax.random.split(key)
         self.tables = truncated_normal(table_key, (rows, size), max(components, 1))
@@ -37,11 +39,9 @@ class ActionEmbedding(eqx.Module):
     def one_hots(self, action: Action) -> Float[Array, "*batch rows"]:
         """The chosen rows of all tables, marked with ones."""
         parts = [jax.nn.one_hot(action.discrete[..., i], n) for i, n in enumerate(self.spec.discrete)]
-        if self.spec.continuous:
-            unit = jnp.clip((action.continuous + 1.0) / 2.0, 0.0, 1.0)
-            index = jnp.minimum((unit * self.bins).astype(jnp.int32), self.bins - 1)
-            binned = jax.nn.one_hot(index, self.bins)
-            parts.append(binned.reshape(*binned.shape[:-2], -1))
+        for dimension, bins in enumerate(self.bins):
+            unit = jnp.clip((action.continuous[..., dimension] + 1.0) / 2.0, 0.0, 1.0)
+            parts.append(jax.nn.one_hot(jnp.minimum((unit * bins).astype(jnp.int32), bins - 1), bins))
         return jnp.concatenate(parts, axis=-1)
 
     def __call__(
@@ -54,3 +54,15 @@ class ActionEmbedding(eqx.Module):
         chosen = jnp.concatenate([one_hots * (1.0 - nothing)[..., None], nothing[..., None]], axis=-1)
         embedded = chosen @ tables
         return embedded if through.bias is None else embedded + through.bias
+
+
+def bins_per_dimension(spec: ActionSpec, bins: int | tuple[int, ...]) -> tuple[int, ...]:
+    """One number of bins for each continuous dimension of an action; a UserError if they are not as many."""
+    if isinstance(bins, int) or not spec.continuous:
+        return (bins,) * spec.continuous if isinstance(bins, int) else ()
+    if len(bins) != spec.continuous:
+        raise UserError(
+            f"network.action_bins is {bins}, {len(bins)} in number, where actions have {spec.continuous} continuous "
+            "dimensions: it must be one number for all of them, or one for each"
+        )
+    return bins

@@ -33,7 +33,9 @@ class ActionInputs(eqx.Module):
     project_embedding: Linear
     project_action: Linear
 
-    def __init__(self, size: int, gates: int, spec: ActionSpec, key: Array, *, action_size: int, bins: int) -> None:
+    def __init__(
+        self, size: int, gates: int, spec: ActionSpec, key: Array, *, action_size: int, bins: int | tuple[int, ...]
+    ) -> None:
         action, first, second = jax.random.split(key, 3)
         self.action = ActionEmbedding(spec, action_size, action, bins=bins)
         # One layer on the concatenation, held in two parts.
@@ -77,7 +79,7 @@ class SenseInputs(eqx.Module):
     reads_reward: bool = eqx.field(static=True)
 
     def __init__(
-        self, size: int, gates: int, spec: ActionSpec, key: Array, *, action_size: int, bins: int,
+        self, size: int, gates: int, spec: ActionSpec, key: Array, *, action_size: int, bins: int | tuple[int, ...],
         senses: Mapping[str, Kind], sense_size: int = 20, reads_reward: bool = False, mix_size: int | None = None,
     ) -> None:  # fmt: skip
         action, project_action, mix, project, *keys = jax.random.split(key, 4 + len(senses))

@@ -49,8 +49,8 @@ class NetworkConfig:
     """Hidden layers of the curiosity's predictor."""
     action_size: Positive[int] = 32
     """Size of an action's embedding."""
-    action_bins: Positive[int] = 9
-    """Bins per continuous action dimension where an action is an input."""
+    action_bins: Positive[int | tuple[int, ...]] = 9
+    """Bins of each continuous dimension of an action where it is an input: one number for all, or one for each."""
 
 
 @dataclass(frozen=True)

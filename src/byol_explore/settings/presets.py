@@ -61,7 +61,8 @@ _HARD_EIGHT = Config(
         encoder="hard-eight", embedding_size=256, core="lstm", belief_size=512, policy_hidden=(512,),
         value_hidden=(512,), predictor_hidden=(128, 256, 512), normalize_vectors=False,
         core_reads=("hand_force", "hand_is_holding", "hand_distance", "instruction"), sense_size=20, reads_reward=True,
-        mix_size=512, action_size=76,  # as wide as the paper's one-hots of actions, so that nothing of them is lost
+        mix_size=512, action_bins=(9, 9, 9, 9, 9, 9, 9, 11),  # with two of the grip the paper's 76, as our guess
+        action_size=76,  # as wide as their one-hots, so that nothing of them is lost
     ),
     curiosity=CuriosityConfig(horizon=10, mixing=0.01),
     agent=AgentConfig(gamma=0.99, extrinsic_scale_step=1e-5, intrinsic_scale_step=0.01),
@@ -80,7 +81,7 @@ _HARD_EIGHT_SMALL = Config(
     steps=4_000_000,
     network=dataclasses.replace(
         _HARD_EIGHT.network, encoder="image", embedding_size=128, belief_size=128, policy_hidden=(128,),
-        value_hidden=(128,), predictor_hidden=(128,), mix_size=None, action_size=32,
+        value_hidden=(128,), predictor_hidden=(128,), mix_size=None, action_bins=9, action_size=32,
         core_reads=("instruction",),  # f(o) has the hand in it: what cannot be predicted of it is worth a reward
     ),
     curiosity=CuriosityConfig(normalizer_decay=0.95),
