@@ -7,6 +7,7 @@ import pytest
 
 from byol_explore.cli.train import parse_train
 from byol_explore.envs.adapters.atari_settings import AtariSettings
+from byol_explore.envs.registry import make_envs
 from byol_explore.envs.settings import fill, read_words
 from byol_explore.envs.worlds.hard_eight.controls import SPECS
 from byol_explore.errors import UserError
@@ -153,3 +154,29 @@ def test_what_is_no_value_at_all_is_said_in_one_line(changes: dict[str, Any]) ->
     with pytest.raises(UserError) as caught:
         checked(make_config(**changes))
     assert "\n" not in str(caught.value)
+
+
+SMALL = ("--preset", "hard-eight-small")
+
+
+def test_settings_of_environments_are_joined_to_the_presets() -> None:
+    expected = ("resolution=48x36", "actions=continuous")
+    assert parse_train([*SMALL, "--env-settings", "actions=continuous"]).config.env_settings == expected
+    assert make_config("hard-eight-small", env_settings={"actions": "continuous"}).env_settings == expected
+    assert parse_train(SMALL).config.env_settings == ("resolution=48x36", "actions=discrete")
+
+
+def test_settings_of_a_presets_environment_are_not_those_of_another_family() -> None:
+    assert parse_train([*SMALL, "--env", "rooms-4"]).config.env_settings == ()
+    assert parse_train([*SMALL, "--env", "atari:hero", "--env_settings", "sticky=0"]).config.env_settings == (
+        "sticky=0",
+    )
+    assert parse_train([*SMALL, "--env", "hard-eight:baseball"]).config.env_settings == (
+        "resolution=48x36", "actions=discrete",
+    )  # fmt: skip
+
+
+def test_an_environment_that_is_not_there_is_what_is_wrong_with_it() -> None:
+    config = checked(parse_train([*SMALL, "--env", "hard-eigth"]).config)
+    with pytest.raises(UserError, match="unknown environment 'hard-eigth'"):
+        make_envs(config.env_ids, config.env_settings)

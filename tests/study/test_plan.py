@@ -250,7 +250,8 @@ def test_a_variant_may_have_tasks_seeds_and_steps_of_its_own() -> None:
         "2-tasks/rnd-seed1": 100_000, "rooms-4/apart-seed1": 50_000, "rooms-6/apart-seed1": 50_000,
         "corridor-4/other-seed5": 100_000,
     }  # fmt: skip
-    assert [run.name for run in plan_runs(study, seeds=1, only="other")] == ["corridor-4/other-seed0"]
+    assert [run.name for run in plan_runs(study, seeds=3, only="other")] == ["corridor-4/other-seed5"]
+    assert [run.name for run in plan_runs(study, seeds=3, only="rnd")] == [f"2-tasks/rnd-seed{n}" for n in range(3)]
 
 
 @pytest.mark.parametrize(("line", "message"), [
@@ -279,3 +280,19 @@ def test_hard_eight_has_all_that_the_paper_shows() -> None:
     tuned = [run.config.curiosity for run in runs if "tuned" in run.variant]
     assert len(tuned) == 6
     assert {curiosity.embedding_size for curiosity in tuned} == {2 * joint.network.embedding_size}
+
+
+def test_settings_of_a_study_are_joined_to_the_presets() -> None:
+    study = parse_study(
+        "name = 'x'\npreset = 'hard-eight-small'\ntasks = ['hard-eight:baseball', 'rooms-4']\nseeds = 1\n"
+        "[[variants]]\nname = 'far'\ntasks = ['hard-eight:baseball']\n"
+        "settings = {env_settings.actions = 'continuous'}\n"
+        "[[variants]]\nname = 'other'\ntasks = ['rooms-4']\nsettings = {network.action_bins = [3, 4]}\n",
+        "it",
+    )
+    far, other = plan_runs(study)
+    assert far.config.env_settings == ("resolution=48x36", "actions=continuous")
+    assert other.config.env_settings == ()
+    assert other.config.network.action_bins == (3, 4)
+    for run in (far, other):
+        assert parse_train(run.options).config == run.config

@@ -53,7 +53,7 @@ class StudyCommand:
     gpus: float = 0
     """With Ray, GPUs that each run takes."""
     seeds: int | None = None
-    """Seeds 0, 1, ... instead of those of the study."""
+    """This many seeds, 0, 1, ..., instead of those of the study; variants with seeds of their own have no others."""
     retries: int = 0
     """How many times more a run is tried that fails, after all others have had their turn."""
     only: str = ""

@@ -10,6 +10,7 @@ import tyro
 
 from byol_explore.cli import together
 from byol_explore.cli.parsing import OneLineParser, parse
+from byol_explore.envs.settings import merged
 from byol_explore.errors import UserError
 from byol_explore.interrupts import leaving_at_once
 from byol_explore.rules import whole_number
@@ -75,8 +76,13 @@ def _outcome(summary: dict[str, Any]) -> str:
 
 def parse_train(arguments: Sequence[str]) -> TrainCommand:
     """What the words ask for: preset, ablation or the run that is resumed decide what all others default to."""
-    default = TrainCommand(_first_look(arguments).base_config())
-    return parse("train", TrainCommand, arguments, default=default, description=DESCRIPTION)
+    look = _first_look(arguments)
+    base = look.base_config()
+    command = parse("train", TrainCommand, arguments, default=TrainCommand(base), description=DESCRIPTION)
+    if look.env_settings is None:
+        return command
+    words = merged(base.env_settings, command.config.env_settings)
+    return dataclasses.replace(command, config=dataclasses.replace(command.config, env_settings=words))
 
 
 class _FirstLook(NamedTuple):
@@ -86,6 +92,7 @@ class _FirstLook(NamedTuple):
     ablation: str
     method: str
     env: str | None
+    env_settings: list[str] | None
     algorithm: str | None
     seed: int | None
     regime: str | None
@@ -99,7 +106,8 @@ class _FirstLook(NamedTuple):
         Where several processes resume it together, the first reads it and tells the others.
         """
         if not self.resume or self.process > 0:
-            return make_config(self.preset, self.ablation, self.method)
+            changes = {} if self.env is None else {"env": self.env}
+            return make_config(self.preset, self.ablation, self.method, **changes)
         given = {
             name: value for name in ("env", "algorithm", "seed", "regime") if (value := getattr(self, name)) is not None
         }
@@ -114,6 +122,7 @@ def _first_look(arguments: Sequence[str]) -> _FirstLook:
         default = {"preset": "grid", "ablation": "none", "method": "byol-explore"}[name]
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--env")
+    parser.add_argument("--env-settings", "--env_settings", nargs="*")
     parser.add_argument("--algorithm")
     parser.add_argument("--regime")
     parser.add_argument("--seed", type=whole_number)

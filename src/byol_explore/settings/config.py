@@ -37,7 +37,7 @@ class Config:
     """Environment, or several with commas for one agent that learns them all; `byol-explore envs` lists them."""
     env_settings: tuple[str, ...] = ()
     """Settings of the environment as words, such as sticky=0.25 life_loss=true; `byol-explore envs --settings` lists
-    them. In Python and in a study's file a table will do, {"sticky": 0.25}."""
+    them. They are joined to the preset's. In Python and in a study's file a table will do, {"sticky": 0.25}."""
     tasks: Annotated[str, OneOf(TASKS)] = "fixed"
     """Which of several tasks an environment plays: always the same one, evenly shared (fixed), or one that is drawn
     uniformly at the beginning of each episode, as in the paper (drawn). An environment with several tasks of its own,

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from byol_explore.envs.families import families_of
+from byol_explore.envs.settings import merged, to_words
 from byol_explore.envs.worlds.hard_eight.settings import TASKS
 from byol_explore.errors import UserError, unknown
 from byol_explore.registries import METHODS
@@ -171,15 +173,27 @@ ABLATIONS = {
 
 
 def make_config(preset: str = "grid", ablation: str = "none", method: str = "byol-explore", **changes: Any) -> Config:
-    """A preset with an ablation applied, and then other changes: `env="rooms-4", curiosity={"horizon": 8}`."""
+    """A preset with an ablation applied, and then other changes: `env="rooms-4", curiosity={"horizon": 8}`.
+
+    Settings of environments are joined to the preset's name by name; where the environment is of another family, the
+    preset's are left out.
+    """
     start = PRESETS.get(preset).config
     METHODS.check(method)
     if ablation not in list(ABLATIONS):
         raise unknown("ablation", ablation, list(ABLATIONS))
     config = dataclasses.replace(start, preset=preset, ablation=ablation, method=method)
     config = changed(ABLATIONS[ablation].apply(config), changes)
+    words = start.env_settings
+    if "env" in changes and not (isinstance(config.env, str) and _same_family(config, start)):
+        words = ()
+    config = dataclasses.replace(config, env_settings=merged(words, to_words(changes.get("env_settings", ()))))
     _check_ablation(config)
     return config
+
+
+def _same_family(one: Config, other: Config) -> bool:
+    return families_of(one.env_ids) == families_of(other.env_ids)
 
 
 def checked(config: Config) -> Config:

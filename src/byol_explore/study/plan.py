@@ -1,6 +1,5 @@
 """The runs of a study: configuration, place and command of each."""
 
-import dataclasses
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +41,7 @@ class PlannedRun(NamedTuple):
 def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list[PlannedRun]:
     """All runs, every variant of a seed before the next seed; `only` keeps names with that text in them.
 
+    `seeds` are 0, 1, ... instead of the study's; a variant with seeds of its own has its first ones, never others.
     A UserError for the first run whose configuration is wrong.
     """
     require_consent(_outside(study), study.source)
@@ -51,10 +51,10 @@ def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list
         raise UserError(f"--seeds is {seeds}: it must be positive, and at most {MOST_SEEDS:,}")
     runs = [
         _planned(study, variant, task, seed)
-        for seed in (_all_seeds(study) if seeds is None else range(seeds))
+        for seed in _all_seeds(study, seeds)
         for task in dict.fromkeys(task for variant in study.variants for task in _tasks_of(study, variant))
         for variant in study.variants
-        if task in _tasks_of(study, variant) and (seeds is not None or seed in _seeds_of(study, variant))
+        if task in _tasks_of(study, variant) and seed in _seeds_of(study, variant, seeds)
     ]
     _check_names(study, runs)
     chosen = [run for run in runs if only in run.name]
@@ -70,12 +70,14 @@ def _tasks_of(study: Study, variant: Variant) -> list[str]:
     return [",".join(tasks)] if multitask else list(tasks)
 
 
-def _seeds_of(study: Study, variant: Variant) -> tuple[int, ...]:
-    return study.seeds if variant.seeds is None else variant.seeds
+def _seeds_of(study: Study, variant: Variant, asked: int | None) -> Sequence[int]:
+    if variant.seeds is not None:
+        return variant.seeds[:asked]
+    return study.seeds if asked is None else range(asked)
 
 
-def _all_seeds(study: Study) -> list[int]:
-    return list(dict.fromkeys(seed for variant in study.variants for seed in _seeds_of(study, variant)))
+def _all_seeds(study: Study, asked: int | None) -> list[int]:
+    return list(dict.fromkeys(seed for variant in study.variants for seed in _seeds_of(study, variant, asked)))
 
 
 def _all_tasks(study: Study) -> list[str]:
@@ -128,11 +130,11 @@ def check_tasks(study: Study, runs: Sequence[PlannedRun]) -> None:
 def _planned(study: Study, variant: Variant, task: str, seed: int) -> PlannedRun:
     settings = joined_settings(study.settings, variant.settings)
     try:
-        config = make_config(study.preset, variant.ablation, variant.method)
-        given = {"env": task, "seed": seed, "steps": variant.steps or study.steps or config.steps}
+        steps = variant.steps or study.steps or PRESETS.get(study.preset).config.steps
+        given = {"env": task, "seed": seed, "steps": steps}
         if variant.regime is not None:
             given["regime"] = variant.regime
-        config = apply_settings(dataclasses.replace(config, **given), settings)  # pyright: ignore[reportArgumentType]
+        config = apply_settings(make_config(study.preset, variant.ablation, variant.method, **given), settings)
         _check_alone(config)
         config = checked(config)
     except UserError as error:

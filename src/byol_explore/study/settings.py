@@ -32,13 +32,14 @@ def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply_settings(config: Config, settings: dict[str, Any]) -> Config:
-    """The configuration with these fields changed."""
+    """The configuration with these fields changed, and settings of environments joined to those that it has."""
     for name, value in settings.items():
         section, _, field = name.rpartition(".")
         if section:
             part = dataclasses.replace(getattr(config, section), **{field: value})
             config = dataclasses.replace(config, **{section: part})  # pyright: ignore[reportArgumentType]
         else:
+            value = merged(config.env_settings, value) if field == _TABLE else value
             config = dataclasses.replace(config, **{field: value})
     return config
 
@@ -57,7 +58,9 @@ def _as_kind(name: str, value: Any, kind: Any) -> Any:
         if isinstance(value, list) and all(type(each) is str for each in value):
             return merged(value, ())
         raise UserError(f"setting {name} is {value!r}: it must be a table, or a list of words like name=value")
-    kind, inner = get_origin(choices[0]) or choices[0], get_args(choices[0])
+    several = [each for each in choices if isinstance(value, list) == (get_origin(each) is tuple)]
+    choice = (several or choices)[0]
+    kind, inner = get_origin(choice) or choice, get_args(choice)
     if kind is float and type(value) in (int, float):
         return float(value)
     if kind is int and type(value) is float and value.is_integer():  # as 1e6 is in TOML
