@@ -88,8 +88,11 @@ def test_training_episodes_of_hard_eight_are_scores(tmp_path: Path) -> None:
     assert outcomes(runs) == {
         ("byol-explore", "hard-eight:wall-sensor"): ({0: 4.0, 1: 4.0}, {0: 6.0, 1: 4.0}, 4.0, 4.0)
     }
-    assert "returns of training episodes, which evaluations play by the same rules" in meaning_of_scores(runs)
-    assert unit_of_scores(runs) == "Scores as the game counts them."
+    for note in (meaning_of_scores(runs), unit_of_scores(runs)):
+        assert "returns of training episodes, which evaluations play by the same rules" in note
+        assert "random actions were its nine" in note
+        assert "Doing nothing" not in note
+    assert "Doing nothing is 25% in hard-eight:remember-sensor" in unit_of_scores(runs_of("hard-eight:remember-sensor"))
 
 
 def test_where_no_success_is_defined_returns_are_scores(tmp_path: Path) -> None:

@@ -91,13 +91,7 @@ def meaning_of_scores(runs: Runs) -> str:
             f"Nothing was evaluated in {listed(unevaluated)}: scored by the return of training episodes, which is no "
             "score beside humans and in no mean with others"
         )
-    if any(has_human(task) and not is_evaluated(task) for task in runs.normalized):
-        said.append(
-            "Scores of first-person tasks are returns of training episodes, which evaluations play by the same rules"
-        )
-    if any(task in OWN for task in runs.tasks):
-        said.append("Humans played DM-HARD-8, of which Hard-Eight is another world with the same tasks")
-    return ". ".join(said)
+    return ". ".join(said + _of_first_person_tasks(runs))
 
 
 def unit_of_scores(runs: Runs) -> str:
@@ -110,7 +104,27 @@ def unit_of_scores(runs: Runs) -> str:
         said.append("Returns where no success is defined.")
     if unevaluated:
         said.append("Returns of training episodes where nothing was evaluated.")
-    return " ".join(said)
+    return " ".join(said + [f"{each}." for each in _of_first_person_tasks(runs)])
+
+
+def _of_first_person_tasks(runs: Runs) -> list[str]:
+    """What must be known of their scores, a sentence each."""
+    said: list[str] = []
+    if any(has_human(task) and not is_evaluated(task) for task in runs.normalized):
+        said.append(
+            "Scores of first-person tasks are returns of training episodes, which evaluations play by the same rules"
+        )
+    if any(task in OWN for task in runs.normalized):
+        said.append(
+            "Humans played DM-HARD-8, of which Hard-Eight is another world with the same tasks; random actions were "
+            "its nine, here, also for agents with moves and turns"
+        )
+    said += [
+        f"Doing nothing is {normalized(task, 0.0):.0f}% in {task}, where random actions lose points"
+        for task in runs.normalized
+        if task in OWN and reference(task)[0] < 0
+    ]
+    return said
 
 
 def _by_return(runs: Runs) -> tuple[list[str], list[str]]:
