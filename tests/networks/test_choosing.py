@@ -144,7 +144,7 @@ def test_entries_are_encoded_or_read_by_the_core_alone() -> None:
     [
         ("hard-eight", ("rgb",), r"core_reads 'rgb' is Image\(.*: the core reads Vector or Tokens alone"),
         ("minigrid", ("image",), r"'image' is Grid\("),
-        ("hard-eight", ("hand",), "unknown entry of network.core_reads 'hand'; choose from: rgb, hand_force"),
+        ("hard-eight", ("hand",), "unknown entry of network.core_reads 'hand'; choose from: hand_force"),
         ("vector", ("joints",), "unknown entry of network.core_reads 'joints'"),
         ("vector", ("",), "unknown entry of network.core_reads ''"),
     ],

@@ -129,3 +129,8 @@ def test_every_shipped_study_says_what_it_is() -> None:
     )
     assert all(len(study.description) > 40 and study.needs for study in studies.values())
     assert all(read_study(name).name == name for name in studies)
+
+
+def test_a_number_of_steps_may_be_written_as_a_float_that_is_whole() -> None:
+    steps = parse_study(HEAD + "methods = ['rnd']\nsteps = 1e6", "it").steps
+    assert (steps, type(steps)) == (1_000_000, int)

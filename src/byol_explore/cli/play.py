@@ -16,6 +16,7 @@ class PlayCommand:
 
     byol-explore play rooms-6
     byol-explore play atari:montezuma_revenge --port 8701
+    byol-explore play hard-eight:wall-sensor
     """
 
     env: tyro.conf.Positional[str]

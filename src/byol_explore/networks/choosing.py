@@ -72,7 +72,8 @@ def sensed_entries(config: NetworkConfig, spec: Interface) -> dict[str, Kind]:
     entries, sensed = _all_entries(spec), {}
     for name in config.core_reads:
         if not name or name not in entries:
-            raise unknown("entry of network.core_reads", name, [each for each in entries if each] or ["(no entries)"])
+            readable = [each for each, kind in entries.items() if each and isinstance(kind, SENSED)]
+            raise unknown("entry of network.core_reads", name, readable or ["(no entries)"])
         if not isinstance(entries[name], SENSED):
             accepted = " or ".join(kind.__name__ for kind in SENSED)
             raise UserError(f"network.core_reads {name!r} is {entries[name]}: the core reads {accepted} alone")

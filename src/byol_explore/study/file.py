@@ -256,9 +256,12 @@ def _take(table: dict[str, Any], key: str, kind: type, default: Any = None) -> A
         if default is None:
             raise UserError(f"{key} is missing: it must be {_WORDS[kind]}")
         return default
-    if type(table[key]) is not kind:
-        raise UserError(f"{key} is {table[key]!r}: it must be {_WORDS[kind]}")
-    return table[key]
+    value = table[key]
+    if kind is int and type(value) is float and value.is_integer():  # as 1e6 is in TOML
+        return int(value)
+    if type(value) is not kind:
+        raise UserError(f"{key} is {value!r}: it must be {_WORDS[kind]}")
+    return value
 
 
 def _texts(table: dict[str, Any], key: str) -> tuple[str, ...]:
