@@ -1,13 +1,13 @@
-# Two targets do everything on a machine with only Python 3.11 or newer and pip.
-#   make train   installs into .venv, with all that training and Atari need, and trains the default agent
-#   make test    installs with the test extras, then lint, types and tests
-# What needs PyTorch is tested by `make test-integrations`, what needs Ray by `make test-ray`.
+# Two targets need only Python 3.11 or newer and pip:
+#   make train   installs into .venv what training and Atari need, and trains the default agent
+#   make test    installs the test extras, then runs lint, types and tests
+# Tests with PyTorch: `make test-integrations`; with Ray: `make test-ray`; training for minutes: `make test-slow`.
 # ARGS goes to `byol-explore train` or to pytest: make train ARGS="--seed 1"
 
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
-# What is imported is compiled once and kept, also where the environment says otherwise: tests start hundreds of processes.
+# Keep bytecode, even if the environment says otherwise: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: train test test-integrations test-ray drill-ray browser test-slow test-lean lint types benchmark benchmark-encoder screenshot drills clean
@@ -19,11 +19,11 @@ train: .venv/installed
 test: .venv/installed-test lint types browser
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow" --ignore tests/integrations --ignore tests/cluster $(ARGS)
 
-# Curiosity in Stable-Baselines3 and TorchRL, and with real tensors; ARGS="-m slow" for what trains for minutes.
+# Curiosity in Stable-Baselines3 and TorchRL, and with real tensors; ARGS="-m slow" trains for minutes.
 test-integrations: .venv/installed-integrations
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" tests/integrations $(ARGS)
 
-# Acting with Ray, one test after the other, because they share a cluster; ARGS="-m slow" for a short drill.
+# Acting with Ray, one test after the other, because they share a cluster; ARGS="-m slow" runs a short drill.
 test-ray: .venv/installed-ray
 	$(BIN)/python -m pytest -m "not slow" tests/cluster $(ARGS)
 
@@ -31,14 +31,15 @@ test-ray: .venv/installed-ray
 drill-ray: .venv/installed-ray
 	$(BIN)/python tests/drills/cluster.py $(ARGS)
 
-# The page of a report is tested in a browser, from Debian's packages where they can be had; elsewhere those tests skip.
+# Install the browser that tests the report page, from Debian's packages; without them those tests skip.
 browser:
 	@tests/report/install_browser
 
+# Tests that train or start several processes for minutes.
 test-slow: .venv/installed-test
-	$(BIN)/python -m pytest -m slow --ignore tests/integrations --ignore tests/cluster $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow --ignore tests/integrations --ignore tests/cluster $(ARGS)
 
-# The core by itself, really installed without any extra.
+# The core, installed without any extra.
 test-lean:
 	$(PYTHON) -m venv --clear .venv-lean
 	.venv-lean/bin/pip install --quiet --disable-pip-version-check --no-compile . -c constraints.txt
@@ -58,7 +59,7 @@ benchmark-encoder: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0
 	$(BIN)/python benchmarks/encoder.py $(ARGS)
 
-# The picture of the laptop study's page in the README, to be taken again when the page is made again.
+# Take the README's picture of the laptop study's page again, after the page was rendered.
 screenshot: .venv/installed browser
 	$(BIN)/python docs/screenshot.py docs/laptop/report/index.html docs/laptop.png $(ARGS)
 
@@ -67,7 +68,7 @@ screenshot: .venv/installed browser
 
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e ".[train,atari]" -c constraints.txt
-	touch $@
+	@touch $@
 
 .venv/installed-test: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e ".[test]" -c constraints.txt
@@ -85,6 +86,6 @@ screenshot: .venv/installed browser
 clean:
 	rm -rf .venv .venv-lean
 
-# Training that is killed, whose files are damaged, whose disk is full, whose environments hang: about half an hour.
+# Kill training, damage its files, fill its disk, hang its environments: about half an hour.
 drills: .venv/installed-test
 	for drill in kill damage full_disk hang hostile; do $(BIN)/python tests/drills/$$drill.py $(ARGS) || exit 1; done

@@ -1,7 +1,7 @@
-"""What keeps the embeddings of the paper's Atari encoder alive under bootstrapping: starts and settings compared.
+"""Compare initialisations and settings that may keep the paper's Atari encoder from collapsing under bootstrapping.
 
-Plays a game with random actions, then trains encoder, core and world model on what was recorded with BYOL-Explore's
-loss alone: no reward, no policy. All figures but the loss are of sequences that are not trained on.
+Records a game with random actions, then trains encoder, core and world model on the recording with BYOL-Explore's loss
+alone, without reward and policy. All figures except the loss are of held-out sequences.
 
 python benchmarks/collapse.py --game montezuma_revenge --json collapse.json
 python benchmarks/collapse.py --game private_eye --variants nothing centered --updates 0 235 1000
@@ -25,50 +25,49 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from byol_explore.curiosity.byol_explore import BYOLExplore, encode
-from byol_explore.curiosity.vitals import error_growth
-from byol_explore.envs.adapters.atari import Atari
-from byol_explore.envs.adapters.atari_emulator import SIZE
-from byol_explore.envs.base import EnvSpec
-from byol_explore.errors import UserError, unknown
-from byol_explore.files import write_atomically
-from byol_explore.learner import Learner
-from byol_explore.networks.assembly import Actor, Networks, Representation
-from byol_explore.networks.centering import SMALLEST, Centerable, centered
-from byol_explore.networks.layers import Center, Conv, GroupNorm, Linear
-from byol_explore.ops import latent
-from byol_explore.runtime.compilation import enable_compilation_cache
-from byol_explore.runtime.first_look import look_outside
-from byol_explore.settings.presets import make_config
+from byol_explore.agent.learner import Learner
+from byol_explore.config.presets import make_config
+from byol_explore.curiosity.byol_explore import BYOLExplore, encode_sequence
+from byol_explore.curiosity.method import prediction_error_growth
+from byol_explore.envs.atari import Atari
+from byol_explore.envs.atari_worker import SIZE
+from byol_explore.envs.interface import EnvSpec
+from byol_explore.errors import UserError, unknown_name
+from byol_explore.networks.centering import MIN_STD, SupportsCentering, center_encoder, warmup_observations_host
+from byol_explore.networks.layers import Conv, GroupNorm, Linear, SubtractMean
+from byol_explore.networks.representation import Actor, Networks, Representation
+from byol_explore.ops import world_model
+from byol_explore.runtime.make import enable_compilation_cache
 from byol_explore.spaces import Image
 from byol_explore.types import Action, Array, Encoder, Policy, Trajectory
+from byol_explore.utils.files import atomic_write
 
-ROUNDS = 8  # sequences in a row from each game
+ROUNDS = 8  # consecutive sequences per game
 
 
 class Variant(NamedTuple):
-    """A start of the encoder, and the settings of its training; where nothing else is said, they are the paper's."""
+    """An initialisation of the encoder and settings of its training; the defaults are the paper's."""
 
-    left: tuple[type, ...] = ()  # kinds of layers that stay as they are drawn; the others are centred
-    unit: tuple[type, ...] = ()  # kinds whose outputs get unit deviation as well
-    deviation: float | None = None  # of the embeddings; None leaves it as it is drawn
-    undone: bool = True  # whether the core's weights are as much smaller
+    not_centered: tuple[type, ...] = ()  # layer types that keep their initial bias; the others are centred
+    unit: tuple[type, ...] = ()  # layer types whose outputs are scaled to unit standard deviation as well
+    deviation: float | None = None  # standard deviation of the embeddings; None keeps the initial one
+    rescale_core: bool = True  # divide the core's input weights by `deviation`
     learning_rate: float = 1e-4
-    encoder_rate: float = 1.0  # learning rate of the encoder over that of everything else
-    encoder_delay: int = 0  # updates over which the encoder's rate rises from zero
+    encoder_rate: float = 1.0  # learning rate of the encoder relative to that of the other networks
+    encoder_delay: int = 0  # updates over which the encoder's rate rises linearly from zero
     target_decay: float = 0.99
     loss_weight: float = 5.0
 
 
 VARIANTS = {
-    "nothing": Variant(left=(Center, Conv, GroupNorm, Linear)),
-    "last-bias": Variant(left=(Center, Conv, GroupNorm)),
-    "no-mean-image": Variant(left=(Center,)),
-    "no-group-norm": Variant(left=(GroupNorm,)),
+    "nothing": Variant(not_centered=(SubtractMean, Conv, GroupNorm, Linear)),
+    "last-bias": Variant(not_centered=(SubtractMean, Conv, GroupNorm)),
+    "no-mean-image": Variant(not_centered=(SubtractMean,)),
+    "no-group-norm": Variant(not_centered=(GroupNorm,)),
     "centered": Variant(),
     "unit": Variant(deviation=1.0),
     "unit-layers": Variant(unit=(Conv, GroupNorm), deviation=1.0),
-    "deviation-4-read": Variant(deviation=4.0, undone=False),
+    "deviation-4-read": Variant(deviation=4.0, rescale_core=False),
     "deviation-4": Variant(deviation=4.0),
     "deviation-16": Variant(deviation=16.0),
     "deviation-64": Variant(deviation=64.0),
@@ -80,26 +79,26 @@ VARIANTS = {
     "decay-0.9": Variant(target_decay=0.9),
     "decay-0.999": Variant(target_decay=0.999),
 }
-SETTINGS = ("loss_weight", "learning_rate", "encoder_rate", "target_decay")  # numbers that the update reads
+SETTINGS = ("loss_weight", "learning_rate", "encoder_rate", "target_decay")  # traced arguments of the update
 COLUMNS = ("update", "loss", "spread", "rank", "error_1", "error_K", "growth", "explained")
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Compare starts and settings on one game."""
+    """Compare initialisations and settings on one game."""
 
     game: str = "montezuma_revenge"
-    """The game that is recorded."""
+    """Game to record."""
     variants: tuple[str, ...] = tuple(VARIANTS)
-    """Which of them to train."""
+    """Variants to train."""
     updates: tuple[int, ...] = (0, 50, 100, 235)
-    """After how many updates to look."""
+    """Numbers of updates after which to measure."""
     side: int = 42
-    """Pixels of an image's side: half of what the agent sees, for speed."""
+    """Side of an image in pixels: half of the agent's, for speed."""
     sequences: int = 48
     """Recorded sequences to train on."""
     held_out: int = 16
-    """Sequences to look at, from other games than those to train on."""
+    """Sequences to measure on, from other games than the training sequences."""
     length: int = 17
     """T, observations in a sequence."""
     batch: int = 4
@@ -107,14 +106,14 @@ class Arguments:
     horizon: int = 5
     """K."""
     seed: int = 0
-    """Of networks and batches."""
+    """Seeds of networks and batches."""
     json: Path | None = None
     """Also write the figures here, after every variant."""
 
     def validate(self) -> None:
         for name in self.variants:
             if name not in VARIANTS:
-                raise unknown("variant", name, list(VARIANTS))
+                raise unknown_name("variant", name, list(VARIANTS))
         for name in ("sequences", "held_out"):
             if getattr(self, name) < ROUNDS or getattr(self, name) % ROUNDS:
                 raise UserError(f"{name} {getattr(self, name)} must be a multiple of {ROUNDS}: each game gives as many")
@@ -127,7 +126,7 @@ class Arguments:
 
 
 class Recording(NamedTuple):
-    """Sequences of random play, time-major."""
+    """Sequences of random actions, time-major."""
 
     image: np.ndarray  # [T, n, side, side, 1]
     is_first: np.ndarray  # [T, n]
@@ -135,16 +134,16 @@ class Recording(NamedTuple):
 
 
 def shrink(image: np.ndarray, side: int) -> np.ndarray:
-    """Square images whose pixels are the means of the areas that they cover."""
+    """Return square images [..., side, side, C] of block means."""
     *lead, height, width, channels = image.shape
     blocks = image.reshape(*lead, side, height // side, side, width // side, channels)
     return blocks.mean(axis=(-4, -2)).astype(np.uint8)
 
 
 def record(env: Atari, sequences: int, length: int, side: int, seed: int) -> Recording:
-    """Random play, a few sequences in a row from each game."""
+    """Record random actions: `ROUNDS` consecutive sequences per game."""
     games = sequences // ROUNDS
-    batch, rng, steps = env.batch(games, seed), np.random.default_rng(seed), []
+    batch, rng, steps = env.make_vector_env(games, seed), np.random.default_rng(seed), []
     try:
         timestep = batch.reset()
         for _ in range(ROUNDS * length):
@@ -154,23 +153,23 @@ def record(env: Atari, sequences: int, length: int, side: int, seed: int) -> Rec
     finally:
         batch.close()
     image, is_first, action = (np.concatenate(np.split(np.stack(x), ROUNDS), axis=1) for x in zip(*steps, strict=True))
-    is_first[0] = True  # no recurrent state is stored from which to go on
+    is_first[0] = True  # no recurrent state is stored to continue from
     return Recording(image, is_first, action[:-1])
 
 
 def as_trajectory(recording: Recording, actor: Actor, spec: EnvSpec, chosen: np.ndarray) -> Trajectory:
-    """Some of the sequences as the learner sees them; rewards and policy are not used."""
+    """Return the chosen sequences as a trajectory; rewards and policy are unused."""
     image, is_first, action = (jnp.asarray(x[:, chosen]) for x in recording)
     zero = jnp.zeros(action.shape[:2])
     return Trajectory(
         observation=image, is_first=is_first, action=Action(action, jnp.zeros((*zero.shape, 0))), reward=zero,
-        discount=zero + 1.0, policy=Policy((), zero, zero), task=jnp.zeros(is_first.shape, jnp.int32),
-        memory=actor.initial_memory(spec, len(chosen)),
+        discount=zero + 1.0, behaviour_policy=Policy((), zero, zero), task_id=jnp.zeros(is_first.shape, jnp.int32),
+        initial_state=actor.initial_state(spec, len(chosen)),
     )  # fmt: skip
 
 
-class Treated:
-    """Stands in for a layer while an encoder is centred, and does with it what a variant says."""
+class VariantLayer:
+    """Stand-in for a layer while an encoder is centred, which applies the rules of a variant."""
 
     def __init__(self, layer: Any, variant: Variant) -> None:
         self.layer, self.variant = layer, variant
@@ -178,33 +177,33 @@ class Treated:
     def __call__(self, x: Array) -> Array:
         return self.layer(x)
 
-    def centered(self, x: Array) -> "Treated":
+    def centered(self, x: Array) -> "VariantLayer":
         layer = self.layer
-        if isinstance(layer, self.variant.left):
+        if isinstance(layer, self.variant.not_centered):
             return self
         if isinstance(layer, self.variant.unit):
             name = "scale" if isinstance(layer, GroupNorm) else "weight"
-            deviation = jnp.maximum(jnp.std(layer(x), axis=(0, 1, 2)), SMALLEST)
+            deviation = jnp.maximum(jnp.std(layer(x), axis=(0, 1, 2)), MIN_STD)
             layer = eqx.tree_at(lambda node: getattr(node, name), layer, getattr(layer, name) / deviation)
-        return Treated(layer.centered(x), self.variant)
+        return VariantLayer(layer.centered(x), self.variant)
 
-    def scaled(self, factor: Array) -> "Treated":
-        return Treated(self.layer.scaled(factor), self.variant)
+    def scale_outputs(self, factor: Array) -> "VariantLayer":
+        return VariantLayer(self.layer.scale_outputs(factor), self.variant)
 
 
-def started(encoder: Encoder, observation: np.ndarray, variant: Variant) -> Encoder:
-    """The encoder with a variant's start."""
+def initialise_encoder(encoder: Encoder, observation: np.ndarray, variant: Variant) -> Encoder:
+    """Return the encoder with a variant's initialisation."""
 
     def is_layer(node: object) -> bool:
-        return isinstance(node, Centerable)
+        return isinstance(node, SupportsCentering)
 
-    treated = jax.tree.map(lambda x: Treated(x, variant) if is_layer(x) else x, encoder, is_leaf=is_layer)
-    treated = centered(treated, observation, variant.deviation)
-    return jax.tree.map(lambda x: x.layer if isinstance(x, Treated) else x, treated)
+    stand_ins = jax.tree.map(lambda x: VariantLayer(x, variant) if is_layer(x) else x, encoder, is_leaf=is_layer)
+    centered = center_encoder(stand_ins, observation, variant.deviation)
+    return jax.tree.map(lambda x: x.layer if isinstance(x, VariantLayer) else x, centered)
 
 
 class World(NamedTuple):
-    """What is trained, and what it is trained towards."""
+    """Trained networks and their target encoder."""
 
     representation: Representation
     curiosity: BYOLExplore
@@ -212,15 +211,15 @@ class World(NamedTuple):
     optimizer: optax.OptState
 
 
-ADAM = optax.scale_by_adam()  # as the agent's; the rates are arguments, so that one program serves all variants
+ADAM = optax.scale_by_adam()  # the agent's, with rates as arguments, so that all variants share one program
 
 
 def make_world(networks: Networks, observation: np.ndarray, variant: Variant) -> World:
-    """The agent's networks with a variant's start."""
+    """Return the agent's networks with a variant's initialisation."""
     representation, curiosity = networks.actor.representation, networks.curiosity
-    encoder, inputs = started(representation.encoder, observation, variant), representation.inputs
-    if variant.deviation is not None and variant.undone:
-        inputs = inputs.for_deviation(variant.deviation)
+    encoder, inputs = initialise_encoder(representation.encoder, observation, variant), representation.inputs
+    if variant.deviation is not None and variant.rescale_core:
+        inputs = inputs.rescale_for_std(variant.deviation)
     representation = Representation(encoder, inputs, representation.core)
     optimizer = ADAM.init((representation, curiosity))  # pyright: ignore[reportArgumentType]
     return World(representation, curiosity, encoder, optimizer)
@@ -228,10 +227,10 @@ def make_world(networks: Networks, observation: np.ndarray, variant: Variant) ->
 
 @jax.jit
 def update(world: World, batch: Trajectory, settings: dict[str, Array]) -> tuple[World, Array]:
-    """One step of Adam on the curiosity's loss alone, and one of the target."""
+    """Take one step of Adam on the curiosity's loss, and one of the target. Returns the new world and the loss."""
 
     def weighted_loss(trained: tuple[Representation, BYOLExplore]) -> Array:
-        view = trained[0].unroll(batch.sequence, batch.before, batch.memory.core)
+        view = trained[0].unroll(batch.sequence, batch.previous, batch.initial_state.policy_core)
         return settings["loss_weight"] * trained[1](world.target, view, batch.sequence).loss
 
     trained = (world.representation, world.curiosity)
@@ -241,26 +240,30 @@ def update(world: World, batch: Trajectory, settings: dict[str, Array]) -> tuple
     slower = partial(jax.tree.map, lambda x: settings["encoder_rate"] * x)
     direction = eqx.tree_at(lambda x: x[0].encoder, direction, replace_fn=slower)
     representation, curiosity = optax.apply_updates(trained, direction)  # pyright: ignore
-    target = latent.ema(world.target, representation.encoder, settings["target_decay"])
+    target = world_model.ema(world.target, representation.encoder, settings["target_decay"])
     return World(representation, curiosity, target, optimizer), loss / settings["loss_weight"]
 
 
 @jax.jit
-def look(world: World, batch: Trajectory) -> tuple[Array, Array, Array]:
-    """Errors of each horizon; embeddings and targets of unit length."""
-    view = world.representation.unroll(batch.sequence, batch.before, batch.memory.core)
+def forward(world: World, batch: Trajectory) -> tuple[Array, Array, Array]:
+    """Return the errors of each horizon [K], and embeddings and targets [n, N] of unit length."""
+    view = world.representation.unroll(batch.sequence, batch.previous, batch.initial_state.policy_core)
     errors = world.curiosity(world.target, view, batch.sequence).metrics["prediction_error"]
-    targets = encode(world.target, batch.observation)
-    unit, unit_targets = (latent.l2_normalize(x.reshape(-1, x.shape[-1])) for x in (view.embedding, targets))
+    targets = encode_sequence(world.target, batch.observation)
+    unit, unit_targets = (world_model.l2_normalize(x.reshape(-1, x.shape[-1])) for x in (view.embedding, targets))
     return errors, unit, unit_targets
 
 
-def vitals(errors: np.ndarray, unit: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
-    """Signs of life.
+def collapse_metrics(errors: np.ndarray, unit: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
+    """Measure how far embeddings have collapsed.
 
-    `rank` is the exponential of the entropy of the spectrum, `explained` the share of the error of the best constant
-    prediction, 2 - 2 |mean target|, that the world model does without: it tells what was learned from what became
-    alike.
+    `rank` is the exponential of the entropy of the spectrum. `explained` is the share of the error of the best constant
+    prediction, 2 - 2 |mean target|, that the world model removes: it separates learning from embeddings becoming equal.
+
+    Args:
+      errors: [K] mean error of each horizon.
+      unit: [n, N] embeddings of unit length.
+      targets: [n, N] targets of unit length.
     """
     mean = unit.mean(axis=0)
     constant = 2.0 - 2.0 * float(np.linalg.norm(targets.mean(axis=0)))
@@ -271,20 +274,20 @@ def vitals(errors: np.ndarray, unit: np.ndarray, targets: np.ndarray) -> dict[st
         "rank": float(np.exp(-np.sum(share * np.log(share)))),
         "error_1": float(errors[0]),
         "error_K": float(errors[-1]),
-        "growth": error_growth(errors.tolist()),
+        "growth": prediction_error_growth(errors.tolist()),
         "explained": 1.0 - float(errors.mean()) / constant,
         "errors": errors.tolist(),
     }
 
 
 class Experiment:
-    """A recorded game, and networks with which every variant begins."""
+    """A recorded game, and the initial networks of all variants."""
 
     def __init__(self, arguments: Arguments) -> None:
         self.arguments, env = arguments, Atari(arguments.game)
         self.recording = record(env, arguments.sequences, arguments.length, arguments.side, 0)
         held_out = record(env, arguments.held_out, arguments.length, arguments.side, 1)
-        self.first_look = shrink(look_outside([env], 2), arguments.side)
+        self.warmup = shrink(warmup_observations_host([env], 2), arguments.side)
         config = make_config("atari")
         config = dataclasses.replace(config, curiosity=dataclasses.replace(config.curiosity, horizon=arguments.horizon))
         self.spec = env.spec._replace(observation=Image(arguments.side, arguments.side, 1))
@@ -293,16 +296,16 @@ class Experiment:
         self.held_out = as_trajectory(held_out, self.networks.actor, self.spec, np.arange(arguments.held_out))
 
     def rows(self, variant: Variant) -> Iterator[dict[str, Any]]:
-        """Figures of one variant, before training and after some updates."""
+        """Yield the figures of one variant after each number of updates."""
         arguments, losses = self.arguments, []
-        world = make_world(self.networks, self.first_look, variant)
+        world = make_world(self.networks, self.warmup, variant)
         settings = {name: jnp.asarray(getattr(variant, name)) for name in SETTINGS}
         rng = np.random.default_rng(arguments.seed)
         for step in range(max(arguments.updates) + 1):
             if step in arguments.updates:
-                seen = [np.asarray(x, np.float64) for x in look(world, self.held_out)]
+                outputs = [np.asarray(x, np.float64) for x in forward(world, self.held_out)]
                 loss = float(np.mean(losses[-25:])) if losses else None
-                yield {"update": step, "loss": loss, **vitals(*seen)}
+                yield {"update": step, "loss": loss, **collapse_metrics(*outputs)}
             chosen = rng.choice(arguments.sequences, arguments.batch, replace=False)
             batch = as_trajectory(self.recording, self.networks.actor, self.spec, chosen)
             if variant.encoder_delay:
@@ -325,7 +328,7 @@ def compare(arguments: Arguments, console: Console) -> dict[str, list[dict[str, 
                 f"{name}, {row['update']} updates: spread {row['spread']:.3f}, {row['explained']:.2f} explained"
             )
         if arguments.json is not None:
-            write_atomically(arguments.json, json.dumps(results, indent=2) + "\n")
+            atomic_write(arguments.json, json.dumps(results, indent=2) + "\n")
     return results
 
 

@@ -1,11 +1,11 @@
-"""What a curiosity pays for a television, for doors and for all the rest, while actions are random.
+"""Compare intrinsic rewards of steps at a television, through doors and of all other steps, under random actions.
 
 python benchmarks/distraction.py --json distraction.json
 
-In `tv-rooms-6` one action in six does nothing but switch on noise that nobody can predict. The bonus learns from
-rollouts of random actions, as in anybody's agent, so that all methods see the same. Reported are its mean rewards
-relative to that of steps that are neither: near 1 for the television is not distracted, and high for doors is what
-leads to other rooms. Rewards are normalised and not clipped, so that small ones count as well.
+In `tv-rooms-6` one action in six only switches on unpredictable noise. `Curiosity` learns from rollouts of random
+actions, so that all methods get the same data. The figures are mean rewards relative to those of other steps: about 1
+for the television means no distraction, a high value for doors rewards reaching other rooms. Rewards are normalised but
+not clipped, so that small ones count too.
 """
 
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ import tyro
 from figures import show
 
 import byol_explore
-from byol_explore.envs.base import AutoReset
-from byol_explore.envs.worlds.noise import NO_OP
-from byol_explore.envs.worlds.rooms import ROOM_WIDTH
+from byol_explore.envs.grid.minigrid import ROOM_WIDTH
+from byol_explore.envs.grid.noisy_rooms import NO_OP
+from byol_explore.envs.vector import AutoReset
 from byol_explore.types import Action, Array
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -31,7 +31,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "byol-explore with fixed targets": ("byol-explore", {"target_decay": 1.0}),
     "byol-hindsight": ("byol-hindsight", {}),
     "byol-hindsight with fixed targets": ("byol-hindsight", {"target_decay": 1.0}),
-    "byol-hindsight as in its paper": ("byol-hindsight", {"forecasts": False}),
+    "byol-hindsight as in its paper": ("byol-hindsight", {"use_forecaster": False}),
     "rnd": ("rnd", {}),
     "icm": ("icm", {}),
 }
@@ -39,22 +39,22 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Arguments:
-    """Let bonuses learn from random actions."""
+    """Compare methods under random actions."""
 
     env: str = "tv-rooms-6"
-    """A world of rooms with noise."""
+    """Environment: rooms with noise."""
     variants: tuple[str, ...] = tuple(VARIANTS)
-    """Which bonuses."""
+    """Variants to measure."""
     rollouts: int = 60
-    """How many of them are learned from."""
+    """Rollouts to learn from."""
     steps: int = 320
     """Steps of each environment in a rollout."""
     num_envs: int = 16
-    """Environments."""
+    """Number of environments."""
     last: int = 10
-    """Rollouts at the end whose rewards are reported."""
+    """Last rollouts, whose rewards are reported."""
     json: Path | None = None
-    """Also write the figures here."""
+    """File to write the figures to."""
 
 
 class Walk(NamedTuple):
@@ -62,18 +62,18 @@ class Walk(NamedTuple):
 
     observation: Array  # [T, B, ...]
     action: Array  # [T, B]
-    then: Array  # [T, B, ...] what they led to
+    next_observation: Array  # [T, B, ...]
     terminated: Array  # [T, B]
-    skipped: Array  # [T, B] nothing but a new episode
+    skipped: Array  # [T, B] steps that only reset
     room: Array  # [T + 1, B]
 
 
 def walk(envs: AutoReset, steps: int, at: Any, key: Array) -> tuple[Any, Walk]:
-    """Random actions from where the environments are."""
+    """Take `steps` random actions. Returns the last states and the rollout."""
     place: Any = envs.env
 
     def room(states: Any) -> Array:
-        return jax.vmap(place.place)(states.inner)[:, 1] // (ROOM_WIDTH + 1)
+        return jax.vmap(place.position)(states.env_state)[:, 1] // (ROOM_WIDTH + 1)
 
     def step(at: Any, key: Array) -> tuple[Any, Any]:
         states, timestep = at
@@ -87,13 +87,13 @@ def walk(envs: AutoReset, steps: int, at: Any, key: Array) -> tuple[Any, Walk]:
 
 
 def measure_one(arguments: Arguments, method: str, curiosity: dict[str, Any]) -> dict[str, float | None]:
-    """Mean rewards at a television and at doors, relative to all others."""
-    (env,) = byol_explore.make_envs((arguments.env,), ())
+    """Return mean rewards at the television and at doors, relative to those of other steps."""
+    (env,) = byol_explore.make_envs((arguments.env,))
     envs = AutoReset(env, arguments.num_envs)
     kind = envs.spec.observation
     bonus = byol_explore.Curiosity(
         gymnasium.spaces.Box(0, 255, kind.shape, np.uint8), gymnasium.spaces.Discrete(envs.spec.action.discrete[0]),
-        arguments.num_envs, method, symbols={"": kind.symbols},
+        arguments.num_envs, method, symbol_counts={"": kind.symbols_per_channel},
         settings={"curiosity": {"prioritize": False, **curiosity}, "optimizer": {"learning_rate": 2e-3}},
     )  # fmt: skip
     at = jax.jit(envs.reset)(jax.random.split(jax.random.key(0), arguments.num_envs))
@@ -112,7 +112,7 @@ def measure_one(arguments: Arguments, method: str, curiosity: dict[str, Any]) ->
 
 
 def relative(some: np.ndarray, others: np.ndarray) -> float | None:
-    """The mean of some rewards over that of others; None where there are none."""
+    """Return the ratio of mean rewards; None without rewards in `some`."""
     return float(np.mean(some) / np.mean(others)) if some.size else None
 
 

@@ -1,11 +1,11 @@
-"""What curiosity costs in anybody's agent: per 1,000 transitions, beside PPO's own learning and beside RLeXplore.
+"""Measure the cost of the drop-in Curiosity per 1,000 transitions, beside PPO's update and RLeXplore.
 
 python benchmarks/dropin.py --json dropin.json --rllte-python .venv-rllte/bin/python
 
-PPO is that of Stable-Baselines3 with its usual settings, learning from a rollout of the same size. RLeXplore
-(rllte-core) pins old packages, so it runs in a Python of its own; its bonuses see the same kind of observations, and
-ours once more with encoders as wide as its own. Whatever is not installed is null in the JSON, which says why. Take the
-figures from a machine that does nothing else.
+PPO is that of Stable-Baselines3 with default settings and rollouts of the same size. RLeXplore (rllte-core) pins old
+packages, so it runs in a Python of its own; its bonuses get the same kind of observations, and ours are measured again
+with encoders as wide as its own. Figures of packages that are not installed are null in the JSON, with the reason. Run
+on an idle machine.
 """
 
 import importlib.util
@@ -31,33 +31,33 @@ METHODS = ("byol-explore", "rnd", "icm")
 AS_RLLTE = {  # a hidden layer of 256, embeddings of 128
     "network": {"encoder_hidden": (256,), "embedding_size": 128, "belief_size": 128, "predictor_hidden": (256,)}
 }
-ENDS = 0.02  # of steps
+END_PROBABILITY = 0.02  # per step
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Measure learning from a rollout."""
+    """Measure the time to learn from a rollout."""
 
     steps: int = 128
     """Steps of each environment in a rollout."""
     num_envs: int = 16
-    """Environments."""
+    """Number of environments."""
     features: int = 64
-    """Numbers in an observation."""
+    """Size of an observation."""
     actions: int = 5
-    """Actions to choose from."""
+    """Number of discrete actions."""
     rounds: int = 20
-    """How often each is measured, in turns; the median counts."""
+    """Measurements of each, in turn; the median is reported."""
     ppo_epochs: int = 10
     """Passes of PPO over a rollout."""
     ppo_batch: int = 64
     """Transitions in a minibatch of PPO."""
     threads: int = 1
-    """Threads of JAX and of PyTorch: one, or as many as there are cores."""
+    """Threads of PyTorch; 1 also limits JAX to one thread."""
     rllte_python: str = ""
-    """A Python in which rllte-core is installed."""
+    """Path of a Python interpreter with rllte-core."""
     json: Path | None = None
-    """Also write the figures here."""
+    """File to write the figures to."""
 
 
 class Noise(gymnasium.Env[np.ndarray, int]):
@@ -71,14 +71,14 @@ class Noise(gymnasium.Env[np.ndarray, int]):
         return self._draw(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        return self._draw(), 0.0, bool(self.np_random.random() < ENDS), False, {}
+        return self._draw(), 0.0, bool(self.np_random.random() < END_PROBABILITY), False, {}
 
     def _draw(self) -> np.ndarray:
         return np.clip(self.np_random.normal(size=self.observation_space.shape), -5, 5).astype(np.float32)
 
 
-def hold_threads(threads: int) -> None:
-    """Before JAX starts."""
+def limit_threads(threads: int) -> None:
+    """Limit the threads of JAX and PyTorch. Call before JAX starts."""
     if threads == 1:
         one = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {one}".strip()
@@ -87,14 +87,14 @@ def hold_threads(threads: int) -> None:
 
 
 def rollout(arguments: Arguments, seed: int = 0) -> list[np.ndarray]:
-    """What `Curiosity.learn` takes."""
+    """Return random arguments for `Curiosity.learn`."""
     random, size = np.random.default_rng(seed), (arguments.steps, arguments.num_envs)
     seen = random.normal(size=(size[0] + 1, size[1], arguments.features)).astype(np.float32)
-    over = random.random(size) < ENDS
+    over = random.random(size) < END_PROBABILITY
     return [seen[:-1], random.integers(0, arguments.actions, size), seen[1:], over, np.zeros_like(over)]
 
 
-def learning(arguments: Arguments, method: str, settings: dict[str, Any]) -> Callable[[], Any]:
+def make_learn(arguments: Arguments, method: str, settings: dict[str, Any]) -> Callable[[], Any]:
     env = Noise(arguments.features, arguments.actions)
     curiosity = byol_explore.Curiosity(
         env.observation_space, env.action_space, arguments.num_envs, method, settings=settings
@@ -103,8 +103,8 @@ def learning(arguments: Arguments, method: str, settings: dict[str, Any]) -> Cal
     return lambda: curiosity.learn(*given)
 
 
-def ppo_learning(arguments: Arguments) -> Callable[[], Any]:
-    """PPO's update from a rollout, without collecting it."""
+def make_ppo_train(arguments: Arguments) -> Callable[[], Any]:
+    """Return PPO's update from a collected rollout."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.env_util import make_vec_env
 
@@ -119,7 +119,7 @@ def ppo_learning(arguments: Arguments) -> Callable[[], Any]:
 
 
 def medians(measured: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Seconds of each, taken in turns, after one that compiles and one that does not."""
+    """Return median seconds of each, measured in turn after two warm-up calls."""
     seconds: dict[str, list[float]] = {name: [] for name in measured}
     for turn in range(rounds + 2):
         for name, run in measured.items():
@@ -131,7 +131,7 @@ def medians(measured: dict[str, Callable[[], Any]], rounds: int) -> dict[str, fl
 
 
 def rllte_seconds(arguments: Arguments) -> dict[str, float] | str:
-    """Of RLeXplore's bonuses by name, or why there are none."""
+    """Return seconds of RLeXplore's bonuses by name, or the reason why they are not measured."""
     if not arguments.rllte_python:
         return "rllte-core pins old packages: install it in a Python of its own and give --rllte-python"
     sizes = [
@@ -149,33 +149,35 @@ def rllte_seconds(arguments: Arguments) -> dict[str, float] | str:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def over(one: float, other: float | None) -> float | None:
+def ratio(one: float, other: float | None) -> float | None:
     return None if other is None else one / other
 
 
 def measure(arguments: Arguments) -> dict[str, float | str | None]:
-    ours = {method: learning(arguments, method, {}) for method in METHODS}
-    wide = {f"{method}_as_rllte": learning(arguments, method, AS_RLLTE) for method in METHODS}
+    ours = {method: make_learn(arguments, method, {}) for method in METHODS}
+    wide = {f"{method}_as_rllte": make_learn(arguments, method, AS_RLLTE) for method in METHODS}
     has_sb3 = importlib.util.find_spec("stable_baselines3") is not None
-    found = medians({**ours, **wide, **({"ppo": ppo_learning(arguments)} if has_sb3 else {})}, arguments.rounds)
+    found = medians({**ours, **wide, **({"ppo": make_ppo_train(arguments)} if has_sb3 else {})}, arguments.rounds)
     theirs = rllte_seconds(arguments)
     known = theirs if isinstance(theirs, dict) else {}
     thousands = arguments.steps * arguments.num_envs / 1000
     costs = {**found, **{f"rllte_{name}": value for name, value in known.items()}}
     return {
         **{f"{name}_seconds_per_1000": value / thousands for name, value in costs.items()},
-        "overhead_over_ppo": over(found["byol-explore"], found.get("ppo")),
-        "ours_over_rllte_rnd": over(found["byol-explore_as_rllte"], known.get("rnd")),
-        "ours_over_rllte_icm": over(found["byol-explore_as_rllte"], known.get("icm")),
-        "our_rnd_over_rllte_rnd": over(found["rnd_as_rllte"], known.get("rnd")),
+        "overhead_over_ppo": ratio(found["byol-explore"], found.get("ppo")),
+        "ours_over_rllte_rnd": ratio(found["byol-explore_as_rllte"], known.get("rnd")),
+        "ours_over_rllte_icm": ratio(found["byol-explore_as_rllte"], known.get("icm")),
+        "our_rnd_over_rllte_rnd": ratio(found["rnd_as_rllte"], known.get("rnd")),
         **({} if has_sb3 else {"ppo": "stable-baselines3 is not installed: pip install 'byol-explore[sb3]'"}),
         **({"rllte": theirs} if isinstance(theirs, str) else {}),
     }
 
 
 def main(arguments: Arguments) -> None:
-    hold_threads(arguments.threads)
-    title = f"rollouts of {arguments.steps} steps, {arguments.num_envs} environments, {arguments.features} numbers seen"
+    limit_threads(arguments.threads)
+    title = (
+        f"rollouts of {arguments.steps} steps, {arguments.num_envs} environments, observations of {arguments.features}"
+    )
     show(measure(arguments), title, arguments.json)
 
 

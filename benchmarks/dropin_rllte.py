@@ -1,4 +1,4 @@
-"""RLeXplore's side of `dropin.py`, in a Python where rllte-core is installed and this package need not be."""
+"""Time RLeXplore's bonuses for `dropin.py`, in a Python with rllte-core; byol_explore need not be installed there."""
 
 import json
 import statistics
@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 
 class Envs:
-    """As many environments as its constructors want to step."""
+    """Vector environment that RLeXplore's constructors step."""
 
     def __init__(self, num_envs: int, features: int, actions: int) -> None:
         self.num_envs, self.unwrapped = num_envs, self
@@ -25,7 +25,7 @@ class Envs:
 
 
 def main() -> None:
-    """Print the median seconds of each bonus for a rollout, computed and learned from once."""
+    """Print the median seconds of each bonus to compute rewards of a rollout and learn from it once."""
     from rllte.xplore.reward import ICM, RND
 
     threads, steps, num_envs, features, actions, rounds = map(int, sys.argv[1:])

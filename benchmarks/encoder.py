@@ -1,4 +1,4 @@
-"""Speed of the paper's Atari encoder: ours against plain JAX and against PyTorch, in one run.
+"""Compare the speed of the paper's Atari encoder in this package, in plain JAX and in PyTorch.
 
 pip install torch==2.13.0
 python benchmarks/encoder.py --json encoder.json
@@ -20,9 +20,9 @@ from figures import show
 from flops import count_flops
 from rich.console import Console
 
-from byol_explore.networks import cpu
-from byol_explore.networks.encoders import AtariEncoder, ResidualUnit
-from byol_explore.networks.layers import trained
+from byol_explore.networks import cpu_kernels
+from byol_explore.networks.layers import trainable
+from byol_explore.networks.paper_encoders import AtariEncoder, ResidualUnit
 
 try:
     import torch
@@ -40,13 +40,14 @@ class Arguments:
     """Measure the encoder's forward and backward pass."""
 
     frames: int = 512
-    """Images in a batch."""
+    """Images per batch."""
     repetitions: int = 5
-    """Rounds in which every contestant runs once; the medians count."""
+    """Rounds in which each implementation runs once; medians are reported."""
     chunk: tuple[int, ...] = (8, 64, 0)
-    """Images that PyTorch takes at a time, of which its best counts; 0 is all. Ours takes 8 (networks/cpu.py)."""
+    """Chunk sizes of PyTorch, of which the fastest is reported; 0 is the whole batch. Ours is 8
+    (networks/cpu_kernels.py)."""
     json: Path | None = None
-    """Also write the figures here."""
+    """File to write the figures to."""
 
 
 class TorchBlock(nn.Module):
@@ -67,7 +68,7 @@ class TorchUnit(nn.Module):
     def forward(self, x: Any) -> Any:
         x = self.conv(x)
         height, width = x.shape[2:]
-        # Same padding is on both sides of an odd axis; after an even one it is the last window that is cut short.
+        # SAME padding pads both sides of an odd axis; on an even axis only the last window is cut.
         pooled = functional.max_pool2d(x, 3, stride=2, padding=(height % 2, width % 2), ceil_mode=True)
         return self.norm(self.blocks(pooled))
 
@@ -80,7 +81,7 @@ class TorchUnit(nn.Module):
             copy(mine.weight, np.transpose(theirs.weight, (3, 2, 0, 1)))
             copy(mine.bias, theirs.bias)
         copy(self.norm.weight, unit.norm.scale)
-        copy(self.norm.bias, unit.norm.offset)
+        copy(self.norm.bias, unit.norm.bias)
 
 
 class TorchFlatten(nn.Module):
@@ -91,7 +92,7 @@ class TorchFlatten(nn.Module):
 
 
 def torch_encoder(encoder: AtariEncoder) -> nn.Module:
-    """The same network with the same weights, channels last."""
+    """Return the same network with the same weights in PyTorch, channels last."""
     units = [TorchUnit(u.conv.weight.shape[2], u.conv.weight.shape[3]) for u in encoder.resnet.units]
     for mine, theirs in zip(units, encoder.resnet.units, strict=True):
         mine.load(theirs)
@@ -107,7 +108,7 @@ def copy(parameter: Any, value: Any) -> None:
 
 
 def jax_contestant(encoder: AtariEncoder, frames: jax.Array) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Forward, and forward with backward, compiled here: in the form that is in force here."""
+    """Return the forward pass and the gradient, compiled now, with or without CPU kernels as set by the caller."""
 
     def loss(encoder: AtariEncoder, frames: jax.Array) -> jax.Array:
         return jnp.mean(jnp.square(encoder(frames)))
@@ -120,8 +121,8 @@ def jax_contestant(encoder: AtariEncoder, frames: jax.Array) -> tuple[Callable[[
 def torch_contestant(
     network: nn.Module, frames: np.ndarray, chunk: int
 ) -> tuple[Callable[[], Any], Callable[[], Any]]:  # fmt: skip
-    """So many images at a time; the gradient is the sum of theirs, that of the mean over all images."""
-    images = torch.from_numpy(frames).permute(0, 3, 1, 2)  # channels last in memory, as it comes
+    """Return the forward pass and the gradient, computed in chunks of images whose gradients add up."""
+    images = torch.from_numpy(frames).permute(0, 3, 1, 2)  # channels last in memory
     parts, numbers = images.split(chunk), len(images) * EMBEDDING
 
     def forward() -> Any:
@@ -137,14 +138,14 @@ def torch_contestant(
 
 
 def chunks(arguments: Arguments) -> list[int]:
-    """Different ones, the whole batch for 0 and for all that are larger."""
+    """Return the different chunk sizes; 0 and sizes above the batch become the batch."""
     if not arguments.chunk or min(arguments.chunk) < 0:
         sys.exit(f"chunk is {arguments.chunk}: give numbers of images, or 0 for all of them")
     return sorted({min(size, arguments.frames) or arguments.frames for size in arguments.chunk})
 
 
 def check_same(encoder: AtariEncoder, ours: Any, plain: Any, theirs: dict[int, Any], network: nn.Module) -> None:
-    counts = [sum(x.size for x in jax.tree.leaves(trained(encoder))), sum(x.numel() for x in network.parameters())]
+    counts = [sum(x.size for x in jax.tree.leaves(trainable(encoder))), sum(x.numel() for x in network.parameters())]
     if counts[0] != counts[1]:
         sys.exit(f"not the same network: {counts[0]} parameters in JAX, {counts[1]} in PyTorch")
     others = {"plain JAX": plain} | {f"PyTorch in chunks of {size}": seen.numpy() for size, seen in theirs.items()}
@@ -155,7 +156,7 @@ def check_same(encoder: AtariEncoder, ours: Any, plain: Any, theirs: dict[int, A
 
 
 def race(contestants: Contestants, repetitions: int, title: str, console: Console) -> dict[str, float]:
-    """Median seconds of each; they take turns, so that other load on the machine hits all alike."""
+    """Return median seconds of each, measured in turn, so that other load on the machine affects all equally."""
     times: dict[str, list[float]] = {name: [] for name in contestants}
     with console.status(title) as status:
         for repetition in range(-1, repetitions):  # the first round is not counted
@@ -175,7 +176,7 @@ def measure(arguments: Arguments, console: Console) -> dict[str, float]:
     network = torch_encoder(encoder)
     with console.status("compiling"):
         ours = jax_contestant(encoder, jnp.asarray(frames))
-        with cpu.plain_layers():
+        with cpu_kernels.disable_cpu_kernels():
             plain = jax_contestant(encoder, jnp.asarray(frames))
             flops = count_flops(jax.grad(lambda e: jnp.sum(e(jnp.asarray(frames)))), encoder)
     theirs = {size: torch_contestant(network, frames, size) for size in chunks(arguments)}

@@ -1,4 +1,4 @@
-"""Engines for Atari games, stepped in turns in one run; envpool only where it is installed.
+"""Compare the stepping speed of Atari engines; envpool only if it is installed.
 
 python benchmarks/engines.py --json engines.json
 """
@@ -15,7 +15,8 @@ from ale_py.vector_env import AtariVectorEnv
 from figures import show
 from sebulba import take_turns
 
-from byol_explore.envs.adapters.atari import Atari
+from byol_explore.envs.atari import Atari
+from byol_explore.envs.families import AtariSettings
 from byol_explore.types import Action
 
 ACTIONS = 18
@@ -23,29 +24,29 @@ ACTIONS = 18
 
 @dataclass(frozen=True)
 class Arguments:
-    """Measure bare stepping under random actions."""
+    """Measure stepping with random actions."""
 
     game: str = "montezuma_revenge"
-    """The game."""
+    """Game to step."""
     num_envs: int = 32
-    """Environments."""
+    """Number of environments."""
     threads: int = 2
     """Threads or worker processes."""
     seconds: float = 15.0
-    """How long to step each engine."""
+    """Seconds per engine."""
     json: Path | None = None
-    """Also write the figures here."""
+    """File to write the figures to."""
 
 
-def stepping(step: Callable[[np.ndarray], Any], num_envs: int, length: int = 32) -> Callable[[], int]:
+def make_contestant(step: Callable[[np.ndarray], Any], num_envs: int, length: int = 32) -> Callable[[], int]:
     random = np.random.default_rng(0)
 
-    def some() -> int:
+    def run() -> int:
         for _ in range(length):
             step(random.integers(0, ACTIONS, num_envs).astype(np.int32))
         return num_envs * length
 
-    return some
+    return run
 
 
 def envpool_step(arguments: Arguments) -> Callable[[np.ndarray], Any]:
@@ -67,15 +68,15 @@ def measure(arguments: Arguments) -> dict[str, float]:
         reward_clipping=False, use_fire_reset=False,
     )  # fmt: skip
     vector.reset(seed=0)
-    batch = Atari(arguments.game, workers=arguments.threads).batch(count, seed=0)
+    batch = Atari(arguments.game, AtariSettings(num_workers=arguments.threads)).make_vector_env(count, seed=0)
     batch.reset()
-    nothing = np.zeros((count, 0), np.float32)
+    continuous = np.zeros((count, 0), np.float32)
     engines = {
-        "ours": stepping(lambda action: batch.step(Action(action[:, None], nothing)), count),
-        "ale_vector": stepping(vector.step, count),
+        "ours": make_contestant(lambda action: batch.step(Action(action[:, None], continuous)), count),
+        "ale_vector": make_contestant(vector.step, count),
     }
     if importlib.util.find_spec("envpool") is not None:
-        engines["envpool"] = stepping(envpool_step(arguments), count)
+        engines["envpool"] = make_contestant(envpool_step(arguments), count)
     rates = take_turns(engines, arguments.seconds, rounds=5)
     batch.close()
     ratios = {f"ours_over_{name}": rates["ours"] / rate for name, rate in rates.items() if name != "ours"}

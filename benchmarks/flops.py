@@ -1,4 +1,4 @@
-"""Floating-point operations of a JAX function: those of its matrix products and convolutions."""
+"""Count floating-point operations of a JAX function in matrix products and convolutions."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,10 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 
 def count_flops(function: Callable[..., Any], *arguments: Any) -> float:
-    """Multiplications and additions of one call; loops count as often as they run, element-wise work not at all."""
+    """Return multiplications and additions of one call.
+
+    Loops count as often as they run; element-wise operations do not count.
+    """
     return _of_jaxpr(jax.make_jaxpr(function)(*arguments).jaxpr)
 
 

@@ -1,9 +1,9 @@
-"""Speed of Hard-Eight: pictures and physics, per core and on all of them, a naive renderer, and compilation.
+"""Measure the speed of Hard-Eight: rendering, physics and compilation, per core and on all cores, and a naive renderer.
 
 python benchmarks/hard_eight.py --json hard_eight.json
 
-Figures per core are per CPU-second of a process that has one core; those of the whole machine are per second, and mean
-something only if nothing else runs.
+Figures per core are per CPU-second of a process with one core. Figures of all cores are per second of wall time and
+need an idle machine.
 """
 
 import os
@@ -23,19 +23,19 @@ import numpy as np
 import tyro
 from figures import show
 
-from byol_explore.envs.base import AutoReset
-from byol_explore.envs.worlds.hard_eight.controls import Control
-from byol_explore.envs.worlds.hard_eight.layouts import draw
-from byol_explore.envs.worlds.hard_eight.rendering import Camera, Scene, render
-from byol_explore.envs.worlds.hard_eight.scenes import scene_of, through_the_eyes
-from byol_explore.envs.worlds.hard_eight.settings import RESOLUTIONS, TASKS
-from byol_explore.envs.worlds.hard_eight.spec import HardEight
-from byol_explore.envs.worlds.hard_eight.ticking import tick
-from byol_explore.envs.worlds.hard_eight.world import Level, World, begin
+from byol_explore.envs.families import RESOLUTIONS
+from byol_explore.envs.hard_eight.env import HardEight
+from byol_explore.envs.hard_eight.levels import sample_level
+from byol_explore.envs.hard_eight.physics import tick
+from byol_explore.envs.hard_eight.raycaster import Camera, Scene, render
+from byol_explore.envs.hard_eight.tasks import TASKS
+from byol_explore.envs.hard_eight.views import first_person_camera, make_scene
+from byol_explore.envs.hard_eight.world import Control, Level, World, init_world
+from byol_explore.envs.vector import AutoReset
 from byol_explore.types import Action, Array
 
-MOVABLE = 12  # of the boxes: they are turned, and have edges
-TICKS = 16  # of physics at a time
+MOVABLE = 12  # boxes with a yaw and edges
+TICKS = 16  # of physics per call
 
 
 @dataclass(frozen=True)
@@ -43,32 +43,32 @@ class Arguments:
     """Measure Hard-Eight."""
 
     batch: int = 64
-    """Worlds at a time."""
+    """Worlds per batch."""
     boxes: int = 42
-    """Of a scene."""
+    """Boxes per scene."""
     seconds: float = 5.0
-    """How long each contestant runs."""
+    """Seconds per contestant."""
     rounds: int = 5
-    """In which all contestants take turns; the medians count."""
+    """Rounds in which each contestant runs in turn; medians are reported."""
     compilations: int = 3
-    """How often one task and all of them are compiled; the medians count. 0: not at all."""
+    """Compilations of one task and of all tasks; medians are reported. 0 to skip."""
     json: Path | None = None
-    """Also write the figures here."""
+    """File to write the figures to."""
 
 
 class Cost(NamedTuple):
-    """What a number of frames or steps took."""
+    """Time of a number of frames or steps."""
 
     count: int
     cpu: float  # seconds of all threads
     wall: float  # seconds
 
 
-Contestant = Callable[[], int]  # does something, and says how much of it
+Contestant = Callable[[], int]  # runs once and returns the number of frames or steps
 
 
 def scenes(batch: int, boxes: int) -> tuple[Scene, Camera]:
-    """Boxes all around, seen from their midst."""
+    """Return random scenes with boxes on all sides of the camera."""
     rng = np.random.default_rng(0)
     is_movable = np.arange(boxes) >= boxes - MOVABLE
     rgb = rng.uniform(60, 255, (batch, boxes, 3))
@@ -83,28 +83,28 @@ def scenes(batch: int, boxes: int) -> tuple[Scene, Camera]:
     )
 
 
-def frames(draw_one: Callable[..., Array], seen: tuple[Any, ...], resolution: str) -> Contestant:
+def frame_contestant(draw_one: Callable[..., Array], seen: tuple[Any, ...], resolution: str) -> Contestant:
     width, height = map(int, resolution.split("x"))
     program = jax.jit(jax.vmap(lambda *each: draw_one(*each, height, width)))
 
-    def some() -> int:
+    def run_once() -> int:
         return jax.block_until_ready(program(*seen)).shape[0]
 
-    return some
+    return run_once
 
 
 def worlds(batch: int) -> tuple[Level, World]:
-    """Levels of all tasks."""
+    """Return levels and initial worlds of all tasks in turn."""
 
     def one(number: Array, key: Array) -> tuple[Level, World]:
-        level = draw(number, key)
-        return level, begin(level)
+        level = sample_level(number, key)
+        return level, init_world(level)
 
     return jax.jit(jax.vmap(one))(jnp.arange(batch) % len(TASKS), jax.random.split(jax.random.key(0), batch))
 
 
-def physics(level: Level, world: World) -> Contestant:
-    """Ticks of a fifteenth of a second under random controls; an action lasts three of them."""
+def physics_contestant(level: Level, world: World) -> Contestant:
+    """Return a contestant that runs ticks of 1/15 s with random controls; an action lasts three ticks."""
     batch = level.task.shape[0]
 
     @jax.jit
@@ -118,28 +118,28 @@ def physics(level: Level, world: World) -> Contestant:
 
     state = [world, jax.random.key(0)]
 
-    def some() -> int:
+    def run_once() -> int:
         state[1], key = jax.random.split(state[1])
         state[0] = jax.block_until_ready(run(level, state[0], key))
         return batch * TICKS
 
-    return some
+    return run_once
 
 
-def contestants(arguments: Arguments) -> dict[str, Contestant]:
+def make_contestants(arguments: Arguments) -> dict[str, Contestant]:
     seen = scenes(arguments.batch, arguments.boxes)
     level, world = worlds(arguments.batch)
-    result = {f"frames_{resolution}": frames(render, seen, resolution) for resolution in RESOLUTIONS}
+    result = {f"frames_{resolution}": frame_contestant(render, seen, resolution) for resolution in RESOLUTIONS}
     check_same(*seen)
-    result["naive_frames_96x72"] = frames(naive_renderer.render, seen, "96x72")
-    result["level_frames_96x72"] = frames(render_level, (level, world), "96x72")
-    result["physics_steps"] = physics(level, world)
+    result["naive_frames_96x72"] = frame_contestant(naive_renderer.render, seen, "96x72")
+    result["level_frames_96x72"] = frame_contestant(render_level, (level, world), "96x72")
+    result["physics_steps"] = physics_contestant(level, world)
     return result
 
 
 def render_level(level: Level, world: World, height: int, width: int) -> Array:
-    """What the agent sees, with all that a level has slots for."""
-    return render(scene_of(level, world), through_the_eyes(world.agent), height, width)
+    """Render first-person images with every slot of a level filled."""
+    return render(make_scene(level, world), first_person_camera(world.agent), height, width)
 
 
 def check_same(scene: Scene, camera: Camera) -> None:
@@ -150,27 +150,27 @@ def check_same(scene: Scene, camera: Camera) -> None:
         sys.exit(f"not the same picture: {share:.1%} of the pixels differ between the two renderers")
 
 
-def costs(arguments: Arguments) -> dict[str, list[Cost]]:
-    """Of each contestant in each round, one after the other."""
-    everybody = contestants(arguments)
-    for some in everybody.values():
-        some()  # compiles
-    result: dict[str, list[Cost]] = {name: [] for name in everybody}
+def measure_costs(arguments: Arguments) -> dict[str, list[Cost]]:
+    """Measure each contestant once per round, in turn."""
+    runs = make_contestants(arguments)
+    for run in runs.values():
+        run()  # compiles
+    result: dict[str, list[Cost]] = {name: [] for name in runs}
     for _ in range(arguments.rounds):
-        for name, some in everybody.items():
-            result[name].append(cost(some, arguments.seconds / arguments.rounds))
+        for name, run in runs.items():
+            result[name].append(measure_cost(run, arguments.seconds / arguments.rounds))
     return result
 
 
-def cost(some: Contestant, seconds: float) -> Cost:
+def measure_cost(run: Contestant, seconds: float) -> Cost:
     count, cpu, wall = 0, time.process_time(), time.perf_counter()
     while not count or time.perf_counter() - wall < seconds:
-        count += some()
+        count += run()
     return Cost(count, time.process_time() - cpu, time.perf_counter() - wall)
 
 
 def compile_seconds(task: str, batch: int) -> float:
-    """CPU-seconds until a step of a batch, which begins episodes anew where they end, can run for the first time."""
+    """Return CPU-seconds to trace and compile a step of a batch with auto-reset."""
     began = time.process_time()
     envs = AutoReset(HardEight(task), batch)
     shapes = jax.eval_shape(envs.reset, jax.eval_shape(lambda: jax.random.split(jax.random.key(0), batch)))
@@ -179,8 +179,8 @@ def compile_seconds(task: str, batch: int) -> float:
     return time.process_time() - began
 
 
-def compilations(arguments: Arguments) -> dict[str, list[float]]:
-    """Of one task and of all, in turns; nothing comes from a cache."""
+def measure_compilations(arguments: Arguments) -> dict[str, list[float]]:
+    """Measure one task and all tasks in turn, without a compilation cache."""
     jax.config.update("jax_enable_compilation_cache", False)
     result: dict[str, list[float]] = {"wall-sensor": [], "all": []}
     for _ in range(arguments.compilations):
@@ -190,8 +190,8 @@ def compilations(arguments: Arguments) -> dict[str, list[float]]:
     return result
 
 
-def on(cores: set[int], function: Callable[[Arguments], Any], arguments: Arguments) -> Any:
-    """What a function returns in a new process that has these cores only."""
+def run_on(cores: set[int], function: Callable[[Arguments], Any], arguments: Arguments) -> Any:
+    """Return the result of a function in a new process on these cores only."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -203,19 +203,19 @@ def on(cores: set[int], function: Callable[[Arguments], Any], arguments: Argumen
 
 def measure(arguments: Arguments) -> dict[str, float]:
     cores = os.sched_getaffinity(0)
-    alone, together = (on(some, costs, arguments) for some in ({min(cores)}, cores))
+    alone, together = (run_on(used, measure_costs, arguments) for used in ({min(cores)}, cores))
     figures: dict[str, float] = {"batch": arguments.batch, "boxes": arguments.boxes, "cores": len(cores)}
     for name, seconds in alone.items():
-        what, *where = name.rsplit("_", 1) if name[-1].isdigit() else (name,)
-        per_core = "_".join([f"{what}_per_core_second", *where])
+        kind, *resolution = name.rsplit("_", 1) if name[-1].isdigit() else (name,)
+        per_core = "_".join([f"{kind}_per_core_second", *resolution])
         figures[per_core] = float(np.median([each.count / each.cpu for each in seconds]))
-        figures["_".join([f"{what}_per_second", *where])] = float(
+        figures["_".join([f"{kind}_per_second", *resolution])] = float(
             np.median([each.count / each.wall for each in together[name]])
         )
-    ours, naive = (figures[f"{kind}frames_per_core_second_96x72"] for kind in ("", "naive_"))
+    ours, naive = (figures[f"{renderer}frames_per_core_second_96x72"] for renderer in ("", "naive_"))
     figures["ours_over_naive_96x72"] = ours / naive
     if arguments.compilations:
-        one, every = (float(np.median(each)) for each in on({min(cores)}, compilations, arguments).values())
+        one, every = (float(np.median(each)) for each in run_on({min(cores)}, measure_compilations, arguments).values())
         figures |= {"compile_seconds_of_one_task": one, "compile_seconds_of_all": every, "all_over_one": every / one}
     return figures
 

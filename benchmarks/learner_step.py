@@ -1,8 +1,8 @@
-"""Learner steps of a preset: FLOPs from which to predict, and time and memory of a few.
+"""Count FLOPs of a preset's learner step, and measure time and memory of a few steps.
 
 python benchmarks/learner_step.py --preset atari --steps 3 --json learner_step.json
 python benchmarks/learner_step.py --preset hard-eight --steps 2
-python benchmarks/learner_step.py --preset atari-big --steps 0     # only counts, in seconds
+python benchmarks/learner_step.py --preset atari-big --steps 0     # only counts, within seconds
 """
 
 import dataclasses
@@ -20,56 +20,52 @@ from figures import show
 from flops import count_flops
 
 import byol_explore
-from byol_explore.agent import act
-from byol_explore.envs.adapters.atari_settings import AtariSettings
-from byol_explore.envs.host import HostEnvironment
-from byol_explore.envs.settings import fill, read_words
-from byol_explore.envs.tasks import count_tasks
-from byol_explore.learner import Learner
-from byol_explore.learner_state import Batch
-from byol_explore.networks import cpu
-from byol_explore.networks.assembly import Actor
-from byol_explore.runtime.choosing import make_runtime, resolve_devices
-from byol_explore.runtime.compilation import enable_compilation_cache
-from byol_explore.runtime.host_actor import HostActor
+from byol_explore.agent.acting import select_action
+from byol_explore.agent.learner import Learner
+from byol_explore.agent.state import Batch
+from byol_explore.config.config import Config
+from byol_explore.envs.interface import HostEnvironment, count_tasks
+from byol_explore.networks import cpu_kernels
+from byol_explore.networks.representation import Actor
+from byol_explore.runtime.make import enable_compilation_cache, make_runtime, resolve_devices
+from byol_explore.runtime.rollouts import HostActor
 from byol_explore.runtime.sebulba import Sebulba
-from byol_explore.settings.config import Config
 from byol_explore.types import PyTree, TimeStep, Trajectory
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Count and run learner steps, with one batch of environments."""
+    """Count and run learner steps with one batch of environments."""
 
     preset: str = "atari"
     """Settings to measure."""
     steps: int = 3
-    """Learner steps after the first, which compiles; 0 only counts."""
+    """Learner steps after the first, which compiles; 0 to count only."""
     json: Path | None = None
-    """Also write the figures here."""
+    """File to write the figures to."""
 
 
 def with_axis(size: int, tree: PyTree) -> PyTree:
-    """Shapes with a new leading axis."""
+    """Return ShapeDtypeStructs with a new leading axis."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct((size, *x.shape), x.dtype), tree)
 
 
 def count(config: Config, envs: list[Any]) -> dict[str, float]:
-    """From shapes alone: nothing is compiled and no environment is stepped."""
+    """Count parameters and FLOPs from shapes, without compiling or stepping."""
     spec, size, length = envs[0].spec, config.runtime.batch_size, config.runtime.sequence_length
     learner, key = Learner(config, spec, count_tasks(envs)), jax.random.key(0)
-    with cpu.plain_layers():  # counts nothing that the CPU's form computes twice
+    with cpu_kernels.disable_cpu_kernels():  # they recompute convolutions, which must not count
         state = jax.eval_shape(learner.init, key)
         number, flag = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.bool_)
-        timestep = with_axis(size, TimeStep(spec.observation, number, number, flag, flag))  # pyright: ignore
-        memory = jax.eval_shape(lambda: learner.init(key).acting.initial_memory(spec, size))
-        _, policy, action = jax.eval_shape(act, state.acting, memory, timestep, key)
+        timestep = with_axis(size, TimeStep(spec.observation, number, number, flag, flag, flag))  # pyright: ignore
+        memory = jax.eval_shape(lambda: learner.init(key).target_actor.initial_state(spec, size))
+        _, policy, action = jax.eval_shape(select_action, state.target_actor, memory, timestep, key)
         observation, is_first = with_axis(length, (timestep.observation, timestep.is_first))
         transitions = with_axis(length - 1, (action, timestep.reward, timestep.discount, policy))
         task = jax.ShapeDtypeStruct((length, size), jnp.int32)
-        batch: Any = Trajectory(observation, is_first, *transitions, task=task, memory=memory)  # pyright: ignore
+        batch: Any = Trajectory(observation, is_first, *transitions, task_id=task, initial_state=memory)  # pyright: ignore
         step_flops = count_flops(learner.update, state, Batch(batch))
-        act_flops = count_flops(act, state.acting, memory, timestep, key)
+        act_flops = count_flops(select_action, state.target_actor, memory, timestep, key)
     frames = config.steps_per_rollout
     return {
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(state.online)),
@@ -83,36 +79,33 @@ def count(config: Config, envs: list[Any]) -> dict[str, float]:
 
 
 def _game_frames(config: Config, steps: int) -> dict[str, float]:
-    """Of Atari games."""
+    """Return the game frames per learner step, for Atari only."""
     if not all(name.startswith("atari:") for name in config.env_ids):
         return {}
-    return {"game_frames_per_learner_step": steps * fill(AtariSettings, read_words(config.env_settings)).action_repeat}
+    return {"game_frames_per_learner_step": steps * config.atari.action_repeat}
 
 
-def batch_outside(runtime: Sebulba, config: Config, envs: list[HostEnvironment], actor: Actor) -> Trajectory:
+def host_batch(runtime: Sebulba, config: Config, envs: list[HostEnvironment], actor: Actor) -> Trajectory:
     acting = HostActor(envs, config.runtime.num_envs, config.runtime.sequence_length, jax.random.key(0), seed=0)
     try:
-        return jax.device_put(acting.rollout(actor).trajectory, runtime.batch_sharding)
+        return runtime.shard_trajectory(acting.rollout(actor).trajectory)
     finally:
         acting.close()
 
 
 def run(config: Config, envs: list[Any], steps: int) -> dict[str, float]:
-    """Seconds of acting for a learner step, of the step, and the largest memory."""
+    """Measure seconds of acting and of learning per learner step, and peak memory."""
     runtime = make_runtime(config, envs)
     state: Any = runtime.init(0)
-    learner, update = (
-        state.learner,
-        jax.jit(runtime.learner.update, donate_argnums=0),
-    )
+    learner, update = state.learner, jax.jit(runtime.learner.update, donate_argnums=0)
     print("acting for one batch", flush=True)
     if isinstance(runtime, Sebulba):
         began = time.perf_counter()
-        batch = batch_outside(runtime, config, envs, learner.acting)
+        batch = host_batch(runtime, config, envs, learner.target_actor)
     else:
-        roll = jax.jit(runtime.rollout).lower(learner.acting, state.actor).compile()
+        roll = jax.jit(runtime.rollout).lower(learner.target_actor, state.actor).compile()
         began = time.perf_counter()
-        batch = jax.block_until_ready(roll(learner.acting, state.actor))[1]
+        batch = jax.block_until_ready(roll(learner.target_actor, state.actor))[1]
     acted, times = time.perf_counter() - began, []
     for step in range(steps + 1):
         began = time.perf_counter()
@@ -130,8 +123,8 @@ def run(config: Config, envs: list[Any], steps: int) -> dict[str, float]:
 
 def measure(arguments: Arguments) -> dict[str, float]:
     enable_compilation_cache()
-    config = byol_explore.config(arguments.preset)
-    runtime_config = dataclasses.replace(config.runtime, num_envs=config.runtime.batch_size, actors=1)
+    config = byol_explore.make_config(arguments.preset)
+    runtime_config = dataclasses.replace(config.runtime, num_envs=config.runtime.batch_size, num_actors=1)
     config = resolve_devices(dataclasses.replace(config, runtime=runtime_config).validate())
     envs = byol_explore.make_envs(config.env_ids, config.env_settings)
     figures = count(config, envs)

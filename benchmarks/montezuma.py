@@ -1,4 +1,4 @@
-"""Runs on Montezuma's Revenge next to each other: what they found over time, and where they were in the first room.
+"""Draw runs on Montezuma's Revenge side by side: discoveries over time, and visits in the first room.
 
 python benchmarks/montezuma.py runs/byol-explore-intrinsic runs/rnd-intrinsic runs/none-extrinsic --out montezuma.png
 """
@@ -14,28 +14,27 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from byol_explore.errors import UserError
-from byol_explore.report.logs import read_metrics
-from byol_explore.report.metrics_table import METRICS
-from byol_explore.report.pyramid import draw_visits
-from byol_explore.run.directory import load_config
+from byol_explore.report.figures import draw_visits
+from byol_explore.storage.metrics import METRICS, read_metrics
+from byol_explore.storage.run_directory import load_config
 
-CURVES = {"cells_found": "Places found in the first room"} | {
+CURVES = {"cells_visited": "Places found in the first room"} | {
     metric.name: metric.title for metric in METRICS if metric.name in ("episode_length", "entropy")
 }
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Draw runs."""
+    """Draw a figure of runs."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run directories."""
     out: Path = Path("montezuma.png")
-    """The picture."""
+    """Image file to write."""
 
 
 def draw(runs: tuple[Path, ...], path: Path) -> None:
-    """A row of curves above a row of maps, one per run."""
+    """Draw a row of curves above a row of maps, one map per run."""
     columns = max(len(CURVES), len(runs))
     figure = Figure(figsize=(4.7 * columns, 8), layout="constrained")
     curves, maps = figure.subplots(2, columns, squeeze=False)
@@ -67,9 +66,9 @@ def run_name(run: Path) -> str:
 
 def read_coverage(run: Path) -> dict[str, Any]:
     try:
-        return json.loads((run / "coverage.json").read_text())
+        return json.loads((run / "room_coverage.json").read_text())
     except OSError as error:
-        raise UserError(f"{run} has no coverage.json: it is not a run on Montezuma's Revenge") from error
+        raise UserError(f"{run} has no room_coverage.json: it is not a run on Montezuma's Revenge") from error
 
 
 def main(arguments: Arguments) -> None:

@@ -1,25 +1,14 @@
-"""The renderer of Hard-Eight as one would write it first: every ray against every box, vectors along the last axis."""
+"""A straightforward renderer of Hard-Eight scenes for comparison: every ray against every box, vectors last."""
 
 import jax
 import jax.numpy as jnp
 
-from byol_explore.envs.worlds.hard_eight.rendering import (
-    AMBIENT,
-    CELLS,
-    DIFFUSE,
-    EDGE,
-    EYE,
-    LIGHT,
-    SHIFT,
-    SKY,
-    Camera,
-    Scene,
-)
+from byol_explore.envs.hard_eight.raycaster import AMBIENT, CELLS, DIFFUSE, EDGE, EYE, LIGHT, SHIFT, SKY, Camera, Scene
 from byol_explore.types import Array
 
 
 def render(scene: Scene, camera: Camera, height: int, width: int) -> Array:
-    """[height, width, 3] uint8 of the boxes of a scene, the same picture as ours."""
+    """[height, width, 3] uint8 image of the boxes of a scene, equal to that of `raycaster.render`."""
     rays = _rays(camera, height, width)  # [H, W, 3]
     frames = jax.vmap(_frame)(scene.yaw)  # [N, 3, 3]
     origin = jnp.einsum("nij,nj->ni", frames, camera.eye - scene.centre.T)  # [N, 3]
@@ -40,8 +29,8 @@ def render(scene: Scene, camera: Camera, height: int, width: int) -> Array:
     light = scene.glow[box] + (1.0 - scene.glow[box]) * light
     cells = jnp.floor((camera.eye + depth[..., None] * rays + jnp.array(SHIFT)) * jnp.array(CELLS))
     light *= (1.0 - scene.pattern[box] * (jnp.sum(cells, axis=-1) % 2)) / (1.0 + EYE.fade * depth)
-    seen = jnp.where(jnp.isfinite(depth)[..., None], colour * light[..., None], jnp.array(SKY, jnp.float32))
-    return jnp.clip(seen, 0.0, 255.0).astype(jnp.uint8)
+    image = jnp.where(jnp.isfinite(depth)[..., None], colour * light[..., None], jnp.array(SKY, jnp.float32))
+    return jnp.clip(image, 0.0, 255.0).astype(jnp.uint8)
 
 
 def _rays(camera: Camera, height: int, width: int) -> Array:
@@ -52,14 +41,14 @@ def _rays(camera: Camera, height: int, width: int) -> Array:
 
 
 def _frame(yaw: Array) -> Array:
-    """[3, 3] the axes of a turned box."""
+    """[3, 3] axes of a box with a yaw."""
     cos, sin = jnp.cos(yaw), jnp.sin(yaw)
     return jnp.array([[cos, sin, 0.0], [-sin, cos, 0.0], [0.0, 0.0, 1.0]])
 
 
-def _colours(scene: Scene, box: Array, place: Array) -> Array:
-    """[H, W, 3] of boxes and of their edges, at places in their frames."""
+def _colours(scene: Scene, box: Array, point: Array) -> Array:
+    """[H, W, 3] colours of boxes or their edges at points in the frames of the boxes."""
     plain = scene.yaw.shape[0] - scene.edge.shape[0]
     inner = scene.half.T - EDGE * jnp.median(scene.half, axis=0)[:, None]
-    is_edge = (jnp.sum(jnp.abs(place) > inner[box], axis=-1) >= 2) & (box >= plain)
+    is_edge = (jnp.sum(jnp.abs(point) > inner[box], axis=-1) >= 2) & (box >= plain)
     return jnp.where(is_edge[..., None], scene.edge[box - plain], scene.rgb[box])

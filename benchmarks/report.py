@@ -1,4 +1,4 @@
-"""Time and memory of a report on many long runs, which are made up.
+"""Measure time and memory of a report on many long synthetic runs.
 
 python benchmarks/report.py --json report.json
 """
@@ -16,10 +16,9 @@ import numpy as np
 import tyro
 from figures import show
 
-from byol_explore.report.build import build_report
-from byol_explore.report.files import write_report
-from byol_explore.settings.config import to_dict
-from byol_explore.settings.presets import make_config
+from byol_explore.config.config import to_dict
+from byol_explore.config.presets import make_config
+from byol_explore.report.build import build_report, write_report
 
 VARIANTS = {
     "byol-explore": {}, "rnd": {"method": "rnd"}, "icm": {"method": "icm"}, "none": {"method": "none"},
@@ -28,30 +27,32 @@ VARIANTS = {
 }  # fmt: skip
 NUMBERS = (
     "loss", "loss_curiosity", "loss_value", "loss_policy", "loss_temperature", "loss_kl", "uncertainty",
-    "uncertainty_stddev", "intrinsic_reward", "extrinsic_reward", "value", "value_target", "value_scale", "entropy",
-    "kl", "temperature", "kl_multiplier", "advantage_stddev", "gradient_norm", "paid_share", "paying_share",
-    "embedding_spread", "error_growth", "target_distance", "steps_per_second", "return_mean", "episode_length",
-    "best_return", "episodes",
+    "uncertainty_running_std", "intrinsic_reward", "extrinsic_reward", "value", "value_target", "popart_std", "entropy",
+    "kl", "temperature", "kl_multiplier_mean", "advantage_std", "grad_norm", "intrinsic_nonzero_fraction",
+    "active_update_fraction",
+    "embedding_spread", "prediction_error_growth", "target_relative_distance", "steps_per_second", "return_mean",
+    "episode_length",
+    "episode_return_max", "num_episodes",
 )  # fmt: skip
-SIDE, SLICES = 13, 8  # of maps
+SIDE, SLICES = 13, 8  # of visit maps
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Make runs in a temporary directory and a report of them."""
+    """Write synthetic runs to a temporary directory and build a report."""
 
     runs: int = 200
-    """Runs: eight variants on as many tasks as it takes."""
+    """Number of runs: eight variants on as many tasks as needed."""
     seeds: int = 5
-    """Seeds of each variant on each task."""
+    """Seeds per variant and task."""
     lines: int = 1000
-    """Lines of each metrics.jsonl."""
+    """Lines per metrics.jsonl."""
     json: Path | None = None
-    """Also write the figures here."""
+    """File to write the figures to."""
 
 
 def write_runs(root: Path, arguments: Arguments) -> int:
-    """How many bytes of metrics there are."""
+    """Write all runs. Returns the bytes of metrics."""
     random, total = np.random.default_rng(0), 0
     for index in range(arguments.runs):
         variant = list(VARIANTS)[index % len(VARIANTS)]
@@ -59,10 +60,12 @@ def write_runs(root: Path, arguments: Arguments) -> int:
         env = f"rooms-{index // (len(VARIANTS) * arguments.seeds) + 3}"
         directory = root / env / f"{variant}-seed{seed}"
         directory.mkdir(parents=True)
-        config = dataclasses.replace(make_config("grid", **VARIANTS[variant]), env=env, seed=seed, stop_at_success=0.0)
+        config = dataclasses.replace(
+            make_config("grid", **VARIANTS[variant]), env=env, seed=seed, stop_at_success_rate=0.0
+        )
         (directory / "config.json").write_text(json.dumps(to_dict(config)))
         (directory / "summary.json").write_text(json.dumps({"steps": config.steps, "interrupted": False}))
-        (directory / "maps.json").write_text(json.dumps({"tasks": {env: make_map(random)}}))
+        (directory / "visit_maps.json").write_text(json.dumps({"tasks": {env: make_map(random)}}))
         metrics = "".join(json.dumps(row) + "\n" for row in make_rows(random, arguments.lines))
         (directory / "metrics.jsonl").write_text(metrics)
         total += len(metrics)
@@ -70,14 +73,14 @@ def write_runs(root: Path, arguments: Arguments) -> int:
 
 
 def make_rows(random: np.random.Generator, lines: int) -> list[dict[str, Any]]:
-    """A success rate that rises, and noise."""
+    """Return log rows with a rising success rate and noise."""
     rates = np.clip(np.cumsum(random.normal(0.001, 0.005, lines)), 0.0, 1.0)
     noise, errors = random.random((lines, len(NUMBERS))), random.random((lines, 8))
     return [
         {
             "steps": 6000 * (i + 1), "learner_steps": 12 * (i + 1), "success_rate": rates[i],
             **dict(zip(NUMBERS, noise[i].tolist(), strict=True)),
-            "prediction_error": errors[i].tolist(), "elapsed": 0.5 * i,
+            "prediction_error": errors[i].tolist(), "elapsed_seconds": 0.5 * i,
         }
         for i in range(lines)
     ]  # fmt: skip
@@ -111,8 +114,8 @@ def measure(arguments: Arguments) -> dict[str, float]:
         "runs": arguments.runs,
         "metrics_megabytes": megabytes,
         "build_seconds": built - began,
-        "build_cpu_seconds": work,  # what else the machine does matters less here
-        "build_again_seconds": again - built,  # as `watch` does: files that have not changed are not read again
+        "build_cpu_seconds": work,  # depends less on other load
+        "build_again_seconds": again - built,  # as `watch` does: unchanged files are not read again
         "write_seconds": written - again,
         "write_cpu_seconds": drawing,
         "page_megabytes": size / 1e6,

@@ -1,4 +1,4 @@
-"""Speed of the default training against the bare environment and against a matrix product, in one run.
+"""Compare the speed of the default training with the bare environment and with a matrix product.
 
 python benchmarks/throughput.py --json throughput.json
 """
@@ -19,12 +19,11 @@ from flops import count_flops
 
 import byol_explore
 from byol_explore.runtime.anakin import ActorState, Anakin
-from byol_explore.runtime.base import spread
-from byol_explore.runtime.choosing import make_runtime, resolve_devices
-from byol_explore.runtime.compilation import enable_compilation_cache
+from byol_explore.runtime.base import shard_map_envs
+from byol_explore.runtime.make import enable_compilation_cache, make_runtime, resolve_devices
 from byol_explore.types import Action, Array
 
-SIZE = 2048
+SIZE = 2048  # side of the matrices
 
 
 @dataclass(frozen=True)
@@ -32,15 +31,15 @@ class Arguments:
     """Measure the default training."""
 
     preset: str = "grid"
-    """Settings to measure."""
+    """Preset to measure."""
     seconds: float = 30.0
-    """How long to train; what it is compared with takes no longer."""
+    """Seconds of training; the comparisons take at most as long."""
     json: Path | None = None
-    """Also write the figures here."""
+    """File to write the figures to."""
 
 
-def timed(function: Callable[[], Any], seconds: float) -> tuple[float, int]:
-    """Mean seconds per call after a first call that compiles, and the number of calls."""
+def mean_seconds(function: Callable[[], Any], seconds: float) -> tuple[float, int]:
+    """Return mean seconds per call, after a first call that compiles, and the number of calls."""
     jax.block_until_ready(function())
     calls, began = 0, time.perf_counter()
     while calls < 3 or time.perf_counter() - began < seconds:
@@ -50,15 +49,15 @@ def timed(function: Callable[[], Any], seconds: float) -> tuple[float, int]:
 
 
 def gemm_rate(runtime: Anakin, seconds: float) -> float:
-    """FLOP/s of a 2048 matrix product on every device at once."""
-    matrices = jnp.ones((runtime.devices, SIZE, SIZE))
-    product = jax.jit(spread(lambda x: x @ x, runtime.mesh, (0,), 0))
-    each, _ = timed(lambda: product(matrices), seconds)
-    return 2.0 * SIZE**3 * runtime.devices / each
+    """Return FLOP/s of a product of matrices of side `SIZE` on all devices at once."""
+    matrices = jnp.ones((runtime.mesh.size, SIZE, SIZE))
+    product = jax.jit(shard_map_envs(lambda x: x @ x, runtime.mesh, (0,), 0))
+    each, _ = mean_seconds(lambda: product(matrices), seconds)
+    return 2.0 * SIZE**3 * runtime.mesh.size / each
 
 
 def bare_env_rate(runtime: Anakin, actor: ActorState, seconds: float) -> float:
-    """Steps/s of the same environments on the same devices under random actions, nothing else."""
+    """Return steps/s of the same environments on the same devices with random actions, without an agent."""
     length, spec = 128, runtime.envs.spec
 
     def run(state: ActorState) -> tuple[Any, Array]:
@@ -74,13 +73,13 @@ def bare_env_rate(runtime: Anakin, actor: ActorState, seconds: float) -> float:
         (envs, _), rewards = jax.lax.scan(step, (state.envs, state.key[0]), length=length)
         return envs, jnp.sum(rewards)[None]
 
-    bare = jax.jit(spread(run, runtime.mesh, (0,), (0, 0)))
-    each, _ = timed(lambda: bare(actor), seconds)
+    bare = jax.jit(shard_map_envs(run, runtime.mesh, (0,), (0, 0)))
+    each, _ = mean_seconds(lambda: bare(actor), seconds)
     return runtime.config.runtime.num_envs * length / each
 
 
 def training(runtime: Anakin, seconds: float) -> tuple[list[float], float]:
-    """Seconds of each dispatch, and FLOPs of one."""
+    """Return the seconds of each dispatch, and the FLOPs of one."""
     state = runtime.init(0)
     flops = count_flops(runtime._act_and_learn, state)
     state, _ = runtime.dispatch(state)
@@ -95,7 +94,7 @@ def training(runtime: Anakin, seconds: float) -> tuple[list[float], float]:
 
 def measure(arguments: Arguments) -> dict[str, float]:
     enable_compilation_cache()
-    config = resolve_devices(byol_explore.config(arguments.preset).validate())
+    config = resolve_devices(byol_explore.make_config(arguments.preset).validate())
     runtime = make_runtime(config, byol_explore.make_envs(config.env_ids))
     times, flops = training(runtime, arguments.seconds)
     peak_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -104,7 +103,7 @@ def measure(arguments: Arguments) -> dict[str, float]:
     steps, mean = config.steps_per_dispatch, float(np.mean(times))
     half = len(times) // 2
     return {
-        "devices": runtime.devices,
+        "devices": runtime.mesh.size,
         "steps_per_second": steps / mean,
         "flops_per_step": flops / steps,
         "gflops": flops / mean / 1e9,

@@ -1,4 +1,4 @@
-"""The picture of examples/sb3_ppo.py in docs/anyones-agent.md, from the curves that it wrote: docs/sb3/*.csv.
+"""Plot the curves that examples/sb3_ppo.py wrote, docs/sb3/*.csv, for docs/anyones-agent.md.
 
 python docs/sb3_curves.py docs/sb3.png docs/sb3/*.csv
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-COLORS = {"curious": "tab:blue", "alone": "tab:gray"}  # files are named after these, and a seed
+COLORS = {"curious": "tab:blue", "alone": "tab:gray"}  # by the first part of the file name; the second is the seed
 
 
 def main(picture: str, *curves: str) -> None:

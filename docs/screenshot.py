@@ -1,9 +1,9 @@
-"""A picture of a report's page, with all its colours.
+"""Take a screenshot of a report's page.
 
 python docs/screenshot.py docs/laptop/report/index.html docs/laptop.png
 
-Headless Chromium opens the page in daylight; `make browser` installs it where it can. A picture of few colours is
-smaller, but variants come to look alike in it, so one that has lost the colour of a variant is not written.
+Needs headless Chromium, which `make browser` installs if it can. Reducing the colours would make the picture smaller,
+but variants would look alike: a picture without the colour of every variant is not written.
 """
 
 import re
@@ -21,7 +21,7 @@ FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage", "--hide-scrollbars",
     "--disable-background-networking", "--force-device-scale-factor=1", "--force-color-profile=srgb",
 )  # fmt: skip
-LOADING = 10_000  # milliseconds of the page's own time, in which it draws what it has to
+DRAWING_TIME = 10_000  # milliseconds of the page's virtual time
 
 
 @dataclass(frozen=True)
@@ -39,23 +39,23 @@ class Screenshot:
 def main(command: Screenshot) -> None:
     if not command.page.is_file():
         sys.exit(f"error: {command.page} is no file: give the index.html of a report")
-    picture = taken(command.page, command.width, command.height)
+    picture = take_screenshot(command.page, command.width, command.height)
     if lost := lost_colours(picture, command.page.read_text(encoding="utf-8")):
-        sys.exit(f"error: the picture has lost the colours of {', '.join(lost)}")
+        sys.exit(f"error: the picture lacks the colours of {', '.join(lost)}")
     picture.save(command.picture, "png", optimize=True)
     print(f"{command.picture}: {picture.width} x {picture.height}, {command.picture.stat().st_size / 1000:.0f} kB")
 
 
-def taken(page: Path, width: int, height: int) -> Image.Image:
-    """What a reader sees who opens the page."""
+def take_screenshot(page: Path, width: int, height: int) -> Image.Image:
+    """Take a screenshot of the top of the page."""
     chromium = shutil.which("chromium")
     if chromium is None:
-        sys.exit("error: chromium is not installed: `make browser` tries to")
+        sys.exit("error: chromium is not installed: run `make browser`")
     with tempfile.TemporaryDirectory() as folder:
         shot = Path(folder) / "shot.png"
         subprocess.run(
             [chromium, *FLAGS, f"--user-data-dir={folder}/profile", f"--window-size={width},{height}",
-             f"--virtual-time-budget={LOADING}", f"--screenshot={shot}", page.resolve().as_uri()],
+             f"--virtual-time-budget={DRAWING_TIME}", f"--screenshot={shot}", page.resolve().as_uri()],
             check=True, stderr=subprocess.DEVNULL, timeout=120,
         )  # fmt: skip
         with Image.open(shot) as picture:
@@ -63,7 +63,7 @@ def taken(page: Path, width: int, height: int) -> Image.Image:
 
 
 def lost_colours(picture: Image.Image, page: str) -> list[str]:
-    """Variants in the legend of a page whose colours are not in a picture of it."""
+    """Return the variants in the legend of a page whose colours are not in its picture."""
     legend = re.findall(r'data-variant="([^"]*)".*?light-dark\(#(\w{6}),', page)
     found = {colour for _, colour in picture.convert("RGB").getcolors(picture.width * picture.height) or []}
     return [variant for variant, colour in legend if tuple(bytes.fromhex(colour)) not in found]

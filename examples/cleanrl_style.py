@@ -1,9 +1,9 @@
-"""PPO in one file, the way CleanRL writes it, and the six lines that make it curious: those marked with "curiosity".
+"""PPO in one file, in the style of CleanRL. The six lines that add curiosity are marked with "curiosity".
 
     python examples/cleanrl_style.py --env-id MountainCar-v0 --total-steps 200000
 
-The intrinsic reward is added before advantages are computed, so that earlier steps get credit for it, and the true last
-observation of every episode is what the curiosity sees, though the environments have been reset by then (SAME_STEP).
+The intrinsic reward is added before advantages are computed, so earlier steps get credit for it. The curiosity gets the
+true last observation of every episode, though the environments have been reset by then (SAME_STEP).
 """
 
 import argparse
@@ -67,7 +67,7 @@ def update(agent: Agent, optimizer: Any, batch: Batch) -> tuple[Agent, Any]:
 
 
 def advantages(rewards: np.ndarray, values: np.ndarray, bootstraps: np.ndarray, dones: np.ndarray) -> np.ndarray:
-    """GAE; `bootstraps` are the values of what each step led to, 0 where an episode terminated."""
+    """Compute GAE; `bootstraps` are the values of the next observations, 0 where an episode terminated."""
     result, last = np.zeros_like(rewards), np.zeros(rewards.shape[1])
     for t in reversed(range(len(rewards))):
         last = result[t] = rewards[t] + GAMMA * bootstraps[t] - values[t] + GAMMA * LAMBDA * ~dones[t] * last
@@ -75,7 +75,7 @@ def advantages(rewards: np.ndarray, values: np.ndarray, bootstraps: np.ndarray, 
 
 
 def train(env_id: str, total_steps: int, num_envs: int = 8, num_steps: int = 128, seed: int = 0) -> dict[str, Any]:
-    """The metrics of the last rollout's curiosity, and the returns of all episodes."""
+    """Train. Returns the curiosity's metrics of the last rollout, and the returns of all episodes."""
     envs = gymnasium.make_vec(env_id, num_envs, "sync", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP})
     envs = gymnasium.wrappers.vector.RecordEpisodeStatistics(envs)
     spaces, rng = (envs.single_observation_space, envs.single_action_space), np.random.default_rng(seed)
@@ -86,21 +86,21 @@ def train(env_id: str, total_steps: int, num_envs: int = 8, num_steps: int = 128
     metrics, returns = {}, []
     obs, _ = envs.reset(seed=seed)
     for _ in range(max(1, total_steps // (num_envs * num_steps))):
-        steps, acted = [], []
+        steps, outputs = [], []
         rewards = np.zeros((num_steps, num_envs), np.float32)
         for t in range(num_steps):
             key, action_key = jax.random.split(key)
             action, log_prob, value = map(np.asarray, act(agent, obs, action_key))
-            answer = envs.step(action)
-            steps.append(adapter.read(obs, action, *answer))  # curiosity
-            acted.append((log_prob, value))
-            obs, rewards[t], _, _, infos = answer
+            result = envs.step(action)
+            steps.append(adapter.convert(obs, action, *result))  # curiosity
+            outputs.append((log_prob, value))
+            obs, rewards[t], _, _, infos = result
             if "episode" in infos:
                 returns += infos["episode"]["r"][infos["_episode"]].tolist()
-        rollout = byol_explore.dropin.autoreset.stacked(steps)  # [T, B, ...] by name
+        rollout = byol_explore.dropin.autoreset.stack_steps(steps)  # [T, B, ...] by name
         intrinsic, metrics = curiosity.learn(**rollout)  # curiosity
         rewards += MIXING * intrinsic  # curiosity
-        log_prob, value = map(np.stack, zip(*acted, strict=True))
+        log_prob, value = map(np.stack, zip(*outputs, strict=True))
         after = np.asarray(jax.vmap(jax.vmap(agent.critic))(rollout["next_obs"])) * ~rollout["terminations"]
         advantage = advantages(rewards, value, after, rollout["terminations"] | rollout["truncations"])
         batch = Batch(rollout["obs"], rollout["actions"], log_prob, advantage, advantage + value)
@@ -118,5 +118,5 @@ if __name__ == "__main__":
     parser.add_argument("--total-steps", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    told = train(arguments.env_id, arguments.total_steps, seed=arguments.seed)
-    print(f"{len(told['returns'])} episodes, mean return of the last 20: {np.mean(told['returns'][-20:]):.1f}")
+    results = train(arguments.env_id, arguments.total_steps, seed=arguments.seed)
+    print(f"{len(results['returns'])} episodes, mean return of the last 20: {np.mean(results['returns'][-20:]):.1f}")

@@ -3,8 +3,8 @@
     python examples/sb3_ppo.py --seed 0                 # with curiosity
     python examples/sb3_ppo.py --seed 0 --mixing 0      # PPO alone
 
-The only reward is at the far end of the last room. The curve is written as a CSV: environment steps, and of the last
-100 episodes the share that reached the end and the rooms that were entered on average.
+The only reward is at the far end of the last room. The learning curve is written to a CSV file: environment steps, and
+over the last 100 episodes the fraction that reached the end and the mean number of rooms entered.
 """
 
 import argparse
@@ -27,10 +27,10 @@ MOVES = ((0, 1), (0, -1), (1, 0), (-1, 0))  # of row and column
 
 
 class Rooms(gymnasium.Env[np.ndarray, int]):
-    """Rooms of 5 x 5 in a row, with a narrow door between each two. An observation is the row and the column, one-hot.
+    """Rooms of 5 x 5 in a row, with a door of one cell between neighbours. Observations are row and column, one-hot.
 
-    An episode begins at the near end, and is cut short after 20 steps per room. Random actions reach the far end of
-    six rooms in 17 of a billion episodes.
+    An episode begins at the near end, and is truncated after 20 steps per room. Random actions reach the far end of six
+    rooms in 17 of a billion episodes.
     """
 
     def __init__(self, rooms: int = 6, size: int = 5) -> None:
@@ -49,20 +49,20 @@ class Rooms(gymnasium.Env[np.ndarray, int]):
             self.row, self.column = row, column
         self.time, self.rooms = self.time + 1, max(self.rooms, self.column // (self.size + 1) + 1)
         reached = self.column == self.width - 1
-        cut = self.time == self.limit and not reached
-        return self._observation(), float(reached), reached, cut, {"rooms": self.rooms}
+        truncated = self.time == self.limit and not reached
+        return self._observation(), float(reached), reached, truncated, {"rooms": self.rooms}
 
     def _is_free(self, row: int, column: int) -> bool:
         room, inside = divmod(column, self.size + 1)
         return inside < self.size or row == self.doors[room]
 
     def _observation(self) -> np.ndarray:
-        places = np.arange(self.size) == self.row, np.arange(self.width) == self.column
-        return np.concatenate(places).astype(np.float32)
+        one_hots = np.arange(self.size) == self.row, np.arange(self.width) == self.column
+        return np.concatenate(one_hots).astype(np.float32)
 
 
 class Curve(BaseCallback):
-    """A row per rollout."""
+    """Writes a row of the learning curve per rollout."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Curve(BaseCallback):
 
 
 def train(arguments: argparse.Namespace) -> list[tuple[float, ...]]:
-    """The rows of a curve."""
+    """Train. Returns the rows of the learning curve."""
     venv = make_vec_env(
         Rooms, arguments.num_envs, seed=arguments.seed, env_kwargs={"rooms": arguments.rooms},
         monitor_kwargs={"info_keywords": ("rooms",)},
@@ -95,14 +95,14 @@ def train(arguments: argparse.Namespace) -> list[tuple[float, ...]]:
     if arguments.mixing:
         curiosity = byol_explore.Curiosity(
             model.observation_space, model.action_space, model.n_envs, arguments.method, seed=arguments.seed,
-            settings={"epochs": 4},  # as often as PPO learns from a rollout
+            settings={"epochs": 4},  # as many as PPO has
         )  # fmt: skip
         callbacks.append(CuriosityCallback(curiosity, arguments.mixing))
     model.learn(arguments.total_steps, callback=callbacks)
     return curve.rows
 
 
-def main(words: list[str] | None = None) -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="PPO with curiosity in rooms in a row")
     parser.add_argument("--rooms", type=int, default=6)
     parser.add_argument("--total-steps", type=int, default=200_000)
@@ -112,7 +112,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--curve", type=Path, default=Path("curve.csv"))
     torch.set_num_threads(1)
-    steps, success, rooms = train(parser.parse_args(words))[-1]
+    steps, success, rooms = train(parser.parse_args(argv))[-1]
     print(f"{steps:,} steps; of the last 100 episodes {success:.0%} reached the end, {rooms:.1f} rooms entered each")
 
 

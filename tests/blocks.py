@@ -18,6 +18,6 @@ def python_blocks(document: Path) -> dict[str, list[str]]:
 
 
 def run_blocks(document: Path, blocks: list[str], names: dict[str, Any]) -> None:
-    """One after the other, as somebody would type them."""
+    """Run commands one after the other, as a user types them."""
     for block in blocks:
         exec(compile(block, str(document), "exec"), names)

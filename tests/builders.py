@@ -10,26 +10,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from byol_explore.curiosity.base import Materials
-from byol_explore.envs.base import EnvSpec
-from byol_explore.learner import Learner
-from byol_explore.learner_state import Batch, LearnerState, UpdateOutput
-from byol_explore.networks.assembly import Actor, View, make_actor
-from byol_explore.networks.choosing import make_encoder
-from byol_explore.networks.normalizing import ObservationNormalizer
-from byol_explore.networks.recall import NOTHING, Recall
-from byol_explore.runtime.base import Episodes, Steps
-from byol_explore.settings.config import Config
-from byol_explore.settings.methods import embedding_size
-from byol_explore.settings.parts import CuriosityConfig, NetworkConfig, RuntimeConfig
-from byol_explore.spaces import ActionSpec, Grid, Image, Kind, Tokens, Vector
+from byol_explore.agent.learner import Learner
+from byol_explore.agent.state import Batch, LearnerState, UpdateOutput
+from byol_explore.config.config import Config, embedding_size
+from byol_explore.config.sections import CuriosityConfig, NetworkConfig, RuntimeConfig
+from byol_explore.curiosity.method import BuildContext
+from byol_explore.envs.interface import EnvSpec
+from byol_explore.networks.encoders import make_encoder
+from byol_explore.networks.episodic_memory import NO_MEMORY, EpisodicMemory
+from byol_explore.networks.layers import ObservationNormalizer
+from byol_explore.networks.representation import Actor, RepresentationOutput, make_actor
+from byol_explore.runtime.base import EpisodeStats, RolloutStats
+from byol_explore.spaces import ActionSpec, ArraySpace, Grid, Image, Tokens, Vector
 from byol_explore.types import Action, Array, Policy, PyTree, Trajectory
 
-# Compiling is what these tests spend their time on: without optimisation it takes less than half.
+# These tests spend most of their time on compilation, which takes less than half without optimisation.
 jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 TIME, BATCH = 7, 3
-WORDS = 9  # of the instructions' vocabulary
+WORDS = 9  # in the vocabulary of instructions
 
 ACTIONS = {
     "discrete": ActionSpec((4,)),
@@ -51,7 +50,7 @@ OBSERVATIONS: dict[str, PyTree] = {
     "dict": {"rgb": Image(9, 8, 3), "arm/joints": Vector(5)},
     "minigrid": {"image": Grid(4, 3, (11, 6, 4)), "direction": Vector(4), "mission": Tokens(4, WORDS)},
 }
-SENSES = ("hand_force", "hand_is_holding", "hand_distance", "instruction")  # that only the core reads
+SENSES = ("hand_force", "hand_is_holding", "hand_distance", "instruction")  # entries that only the core reads
 
 # The first environment ends two short episodes, the second starts with an episode, the third stays inside one.
 IS_FIRST = np.zeros((TIME, BATCH), bool)
@@ -64,17 +63,19 @@ IS_FIRST[[0, 5], 1] = True
 
 def small_network(core: str = "gru") -> NetworkConfig:
     return NetworkConfig(
-        encoder_hidden=(10,), cell_size=3, embedding_size=8, core=core, belief_size=6, policy_hidden=(9,),
-        value_hidden=(9,), predictor_hidden=(9,), action_size=5, action_bins=4,
+        encoder_hidden=(10,), cell_embedding_size=3, embedding_size=8, core=core, belief_size=6, policy_hidden=(9,),
+        value_hidden=(9,), predictor_hidden=(9,), action_embedding_size=5, action_bins=4,
     )  # fmt: skip
 
 
 def network_of(observation: str, core: str = "gru") -> NetworkConfig:
-    """The same, for the observations of that name; those of Hard-Eight are read as the paper does."""
+    """Configure a small network for observations of this name; those of Hard-Eight are read as in the paper."""
     network = small_network(core)
     if observation != "hard-eight":
         return network
-    return dataclasses.replace(network, encoder="hard-eight", core_reads=SENSES, reads_reward=True, mix_size=16)
+    return dataclasses.replace(
+        network, encoder="hard-eight", core_inputs=SENSES, use_prev_reward=True, core_mix_size=16
+    )
 
 
 def small_config(method: str = "byol-explore", *, core: str = "gru", **curiosity: Any) -> Config:
@@ -86,17 +87,17 @@ def small_config(method: str = "byol-explore", *, core: str = "gru", **curiosity
     )
 
 
-def materials_for(config: Config, spec: EnvSpec) -> Materials:
-    """What a method is made of."""
+def materials_for(config: Config, spec: EnvSpec) -> BuildContext:
+    """Return the arguments of `IntrinsicMethod.create`."""
     size = embedding_size(config)
-    return Materials(
+    return BuildContext(
         spec.observation, spec.action, config.network, config.curiosity, size,
         lambda key: make_encoder(config.network, spec, key, size),
     )  # fmt: skip
 
 
 def update_of(learner: Learner) -> Callable[[LearnerState, Trajectory], tuple[LearnerState, UpdateOutput]]:
-    """A learner step from a trajectory, compiled."""
+    """Return the compiled learner step from a trajectory."""
     return jit(lambda state, trajectory: learner.update(state, Batch(trajectory)))
 
 
@@ -105,7 +106,7 @@ def make_spec(observation: str = "grid", action: str = "discrete") -> EnvSpec:
 
 
 def make(constructor: Callable[[Array], Any], seed: int = 0) -> Any:
-    """A module from a function of a key, filled with noise by NumPy: nothing to compile, no bias at zero."""
+    """Make a module and fill its arrays with NumPy noise, so that nothing is compiled and no bias is zero."""
     rng = np.random.default_rng(seed)
 
     def fill(x: jax.ShapeDtypeStruct) -> Array:
@@ -117,24 +118,24 @@ def make(constructor: Callable[[Array], Any], seed: int = 0) -> Any:
 
 def small_actor(
     spec: EnvSpec, core: str = "gru", *, apart: bool = False, seed: int = 0, network: NetworkConfig | None = None,
-    recall: Recall = NOTHING,
+    recall: EpisodicMemory = NO_MEMORY,
 ) -> Actor:  # fmt: skip
-    """With noise in all networks; its normalizer has seen some other observations."""
+    """Make an actor with noise in all networks and a normalizer updated by other observations."""
     network = small_network(core) if network is None else network
-    actor = make(lambda key: make_actor(network, spec, key, apart=apart, apart_size=None, recall=recall), seed)
+    actor = make(lambda key: make_actor(network, spec, key, own_representation=apart, episodic_memory=recall), seed)
     fresh = ObservationNormalizer(spec.observation, normalizes=network.normalize_vectors)
     seen = jax.tree.map(lambda x: 2.0 * x + 0.5, random_observation(np.random.default_rng(seed), spec, (40,)))
-    return eqx.tree_at(lambda x: x.normalizer, actor, fresh.moved(seen))
+    return eqx.tree_at(lambda x: x.obs_normalizer, actor, fresh.update(seen))
 
 
 # Random data
 
 
-def random_array(rng: np.random.Generator, lead: tuple[int, ...], like: Kind) -> Array:
+def random_array(rng: np.random.Generator, lead: tuple[int, ...], like: ArraySpace) -> Array:
     shape = (*lead, *like.shape)
     if isinstance(like, Vector):
         return jnp.asarray(rng.normal(size=shape), like.dtype)
-    high = {Image: lambda: 256, Grid: lambda: like.symbols, Tokens: lambda: like.vocabulary}[type(like)]()
+    high = {Image: lambda: 256, Grid: lambda: like.symbols_per_channel, Tokens: lambda: like.vocab_size}[type(like)]()
     return jnp.asarray(rng.integers(0, high, shape), like.dtype)
 
 
@@ -159,7 +160,7 @@ def random_policy(rng: np.random.Generator, spec: ActionSpec, lead: tuple[int, .
 
 
 def shaken(tree: PyTree, seed: int = 0, scale: float = 0.3) -> PyTree:
-    """The same with noise on every float, so that no bias is zero and no state initial."""
+    """Add noise to every float, so that no bias is zero and no state is the initial one."""
     rng = np.random.default_rng(seed)
 
     def shake(x: Array) -> Array:
@@ -171,41 +172,41 @@ def shaken(tree: PyTree, seed: int = 0, scale: float = 0.3) -> PyTree:
 
 
 def make_trajectory(spec: EnvSpec, actor: Actor, seed: int = 0, is_first: np.ndarray = IS_FIRST) -> Trajectory:
-    """Random in everything, also where nothing should look: rewards and actions of the dummy transitions."""
+    """Make a random trajectory; rewards and actions of dummy transitions, which must be masked, are random too."""
     rng = np.random.default_rng(seed)
     lead = (TIME - 1, BATCH)
     ends = np.concatenate([is_first[2:], np.zeros((1, BATCH), bool)])
-    memory = shaken(actor.initial_memory(spec, BATCH), seed + 1, 1.0)
+    memory = shaken(actor.initial_state(spec, BATCH), seed + 1, 1.0)
     return Trajectory(
         observation=random_observation(rng, spec, (TIME, BATCH)),
         is_first=jnp.asarray(is_first),
         action=random_action(rng, spec.action, lead),
         reward=jnp.asarray(rng.normal(size=lead), jnp.float32),
         discount=jnp.asarray(~ends, jnp.float32),
-        policy=random_policy(rng, spec.action, lead),
-        task=jnp.zeros((TIME, BATCH), jnp.int32),
-        memory=memory._replace(action=random_action(rng, spec.action, (BATCH,))),
+        behaviour_policy=random_policy(rng, spec.action, lead),
+        task_id=jnp.zeros((TIME, BATCH), jnp.int32),
+        initial_state=memory._replace(prev_action=random_action(rng, spec.action, (BATCH,))),
     )
 
 
-def steps_of(places: np.ndarray, reward: np.ndarray | None = None, task: np.ndarray | None = None) -> Steps:
-    """Steps [T, E] that led to places [T, E, P] and ended nothing."""
+def steps_of(places: np.ndarray, reward: np.ndarray | None = None, task: np.ndarray | None = None) -> RolloutStats:
+    """Return statistics of steps [T, E] that lead to positions [T, E, P] and end no episode."""
     shape = places.shape[:2]
     nothing, tasks = np.zeros(shape), np.zeros(shape, int) if task is None else task
-    episodes = Episodes(nothing > 0, nothing, nothing.astype(int), nothing.astype(np.int8))
-    return Steps(np.arange(shape[1]), tasks, episodes, places, nothing if reward is None else reward)
+    episodes = EpisodeStats(nothing > 0, nothing, nothing.astype(int), nothing.astype(np.int8))
+    return RolloutStats(np.arange(shape[1]), tasks, episodes, places, nothing if reward is None else reward)
 
 
 def permute_environments(trajectory: Trajectory, order: list[int]) -> Trajectory:
-    timed = jax.tree.map(lambda x: np.asarray(x)[:, order], trajectory._replace(memory=None))
-    return timed._replace(memory=jax.tree.map(lambda x: np.asarray(x)[order], trajectory.memory))
+    timed = jax.tree.map(lambda x: np.asarray(x)[:, order], trajectory._replace(initial_state=None))
+    return timed._replace(initial_state=jax.tree.map(lambda x: np.asarray(x)[order], trajectory.initial_state))
 
 
 def replace_observations(spec: EnvSpec, trajectory: Trajectory, where: np.ndarray, seed: int = 99) -> Trajectory:
-    """Other observations where the mask [T, B] says so."""
+    """Replace the observations where the mask [T, B] is True by random ones."""
     rng = np.random.default_rng(seed)
 
-    def other(like: Kind, x: Array) -> np.ndarray:
+    def other(like: ArraySpace, x: Array) -> np.ndarray:
         fresh = random_array(rng, x.shape[:2], like)
         return np.where(where.reshape(*where.shape, *[1] * (x.ndim - 2)), fresh, x)
 
@@ -214,14 +215,16 @@ def replace_observations(spec: EnvSpec, trajectory: Trajectory, where: np.ndarra
 
 @jit
 def call(module: Callable[..., Any], *inputs: Any) -> Any:
-    """A module's output, compiled once per shape."""
+    """Call a module, compiled once per shape."""
     return module(*inputs)
 
 
 @jit
-def unroll(actor: Actor, trajectory: Trajectory) -> View:
-    """What an actor's policy makes of a trajectory, from its stored state."""
-    return actor.representation.unroll(actor.normalized(trajectory).sequence, trajectory.before, trajectory.memory.core)
+def unroll(actor: Actor, trajectory: Trajectory) -> RepresentationOutput:
+    """Return the outputs of an actor's policy for a trajectory, from its stored state."""
+    return actor.representation.unroll(
+        actor.normalize(trajectory).sequence, trajectory.previous, trajectory.initial_state.policy_core
+    )
 
 
 # Comparisons
@@ -238,7 +241,7 @@ def assert_trees_close(actual: PyTree, expected: PyTree, rtol: float = 1e-5, ato
 
 
 def largest(tree: PyTree) -> float:
-    """The largest absolute number in a tree."""
+    """Return the largest absolute value in a tree."""
     return max((float(np.max(np.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(tree)), default=0.0)
 
 
@@ -246,7 +249,7 @@ def parameter_count(tree: PyTree) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
-# Slow networks in double precision; the parameters are those of the module that is tested
+# Slow networks in double precision, with the parameters of the tested module
 
 
 def numpy_linear(layer: Any, x: np.ndarray) -> np.ndarray:
@@ -265,7 +268,7 @@ def numpy_standardize(x: np.ndarray) -> np.ndarray:
 
 
 def numpy_conv(conv: Any, image: np.ndarray) -> np.ndarray:
-    """One image [H, W, c] with a border of zeros."""
+    """Convolve one image [H, W, c], padded with zeros."""
     height, width, _ = image.shape
     weight, bias = np.asarray(conv.weight, np.float64), np.asarray(conv.bias, np.float64)
     padded = np.zeros((height + 2, width + 2, image.shape[2]))
@@ -278,7 +281,7 @@ def numpy_conv(conv: Any, image: np.ndarray) -> np.ndarray:
 
 
 def numpy_max_pool(image: np.ndarray) -> np.ndarray:
-    """3 x 3, stride 2; the border that "same" padding adds is split evenly, the odd one goes to the end."""
+    """Pool 3 x 3 with stride 2 and "same" padding, split evenly with the odd row and column at the end."""
     starts = []
     for size in image.shape[:2]:
         outputs = -(-size // 2)
@@ -313,7 +316,7 @@ def numpy_lstm(core: Any, state: tuple[np.ndarray, np.ndarray], projected: np.nd
 
 
 def numpy_core(core: Any, state: Any, projected: np.ndarray) -> Any:
-    """One step; a GRU's state is an array, an LSTM's a pair."""
+    """Take one step. The state of a GRU is an array, that of an LSTM a pair."""
     return (numpy_lstm if isinstance(state, tuple) else numpy_gru)(core, state, projected)
 
 
@@ -322,7 +325,7 @@ def numpy_belief(state: Any) -> np.ndarray:
 
 
 def numpy_words(reader: Any, text: np.ndarray) -> np.ndarray:
-    """An LSTM's output after the words that are not padding."""
+    """Return the output of an LSTM after the words that are not padding."""
     state = np.zeros(reader.core.size), np.zeros(reader.core.size)
     for word in text:
         if word != 0:
@@ -345,5 +348,5 @@ def numpy_action_rows(embedding: Any, action: Action) -> np.ndarray:
 
 
 def at(tree: PyTree, *index: int) -> PyTree:
-    """One entry of every array, in NumPy; named tuples become what they were."""
+    """Index every array of a tree, as NumPy."""
     return jax.tree.map(lambda x: np.asarray(x)[index], tree)

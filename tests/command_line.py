@@ -1,4 +1,4 @@
-"""The command line called within the process, for the tests of it."""
+"""Call the command line within the process."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ ESCAPE = "\x1b"
 
 
 def call(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
-    """Exit code, and what was printed where."""
+    """Run a command; return exit code, stdout and stderr."""
     capsys.readouterr()
     code = main([str(word) for word in words])
     return code, *capsys.readouterr()

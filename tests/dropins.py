@@ -1,4 +1,4 @@
-"""Small curiosities for anybody's agent, and rollouts of random worlds whose episodes end anywhere."""
+"""Small instances of Curiosity, and rollouts of random observations with episode ends at random steps."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ def small(method: str = "byol-explore", num_envs: int = ENVS, *, seed: int = 0, 
 
 
 class Rollout(NamedTuple):
-    """What `learn` takes, in its order."""
+    """Arguments of `learn`, in order."""
 
     obs: np.ndarray
     actions: np.ndarray
@@ -47,7 +47,7 @@ class Rollout(NamedTuple):
 
 
 def rollout(steps: int, seed: int = 0, ends: float = 0.15, num_envs: int = ENVS) -> Rollout:
-    """Random observations; an end shows an observation that is nobody's first."""
+    """Make a rollout; the final observation of an episode differs from the first one of the next."""
     rng = np.random.default_rng(seed)
     seen = rng.normal(size=(steps + 1, num_envs, FEATURES)).astype(np.float32)
     ended, kind = rng.random((steps, num_envs)) < ends, rng.random((steps, num_envs)) < 0.5
@@ -56,7 +56,7 @@ def rollout(steps: int, seed: int = 0, ends: float = 0.15, num_envs: int = ENVS)
 
 
 def experienced(method: str = "byol-explore", num_envs: int = ENVS, *, updates: int = 2, **settings: Any) -> Curiosity:
-    """One that has learned a little, and whose environments were all reset since."""
+    """Make a Curiosity, learn from some rollouts and reset all environments."""
     curiosity = small(method, num_envs, **settings)
     for index in range(updates):
         curiosity.learn(*rollout(16, seed=100 + index, num_envs=num_envs))
@@ -65,7 +65,7 @@ def experienced(method: str = "byol-explore", num_envs: int = ENVS, *, updates: 
 
 
 def numbers(curiosity: Curiosity) -> dict[str, np.ndarray]:
-    """All arrays of it by name."""
+    """Return all arrays of a Curiosity by name."""
     leaves = jax.tree_util.tree_leaves_with_path(curiosity.progress._replace(record=()))
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 

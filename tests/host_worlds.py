@@ -1,6 +1,6 @@
-"""Environments outside jit for tests of the runtime: every step is known, and hooks fail or wait at any of them.
+"""Environments outside jit for tests of the runtime: every step is known, and hooks may fail or wait at each.
 
-Also worlds inside jit seen from outside. For tests of evaluation `hosts.py` has one that pays by the action.
+Also adapters of environments inside jit. `hosts.py` has an environment for tests of evaluation.
 """
 
 import dataclasses
@@ -14,18 +14,19 @@ import jax
 import numpy as np
 
 from builders import small_config
-from byol_explore.envs.base import Environment, EnvSpec, VectorEnv
-from byol_explore.envs.host import Boundaries, HostEnvironment
-from byol_explore.runtime.processes import ALONE, Processes
+from byol_explore.config.config import Config
+from byol_explore.config.sections import LogConfig, RuntimeConfig, VMPOConfig
+from byol_explore.envs.host_vector import TimeStepBuilder
+from byol_explore.envs.interface import EnvSpec, HostEnvironment, HostVectorEnv, JitEnvironment
+from byol_explore.envs.vector import VectorEnv
+from byol_explore.runtime.actor_threads import RolloutSource
+from byol_explore.runtime.distributed import SINGLE_PROCESS, ProcessGroup
 from byol_explore.runtime.sebulba import Sebulba
-from byol_explore.runtime.sources import Source
-from byol_explore.settings.config import Config
-from byol_explore.settings.parts import LogConfig, RuntimeConfig, VMPOConfig
 from byol_explore.spaces import ActionSpec, Vector
 from byol_explore.types import Action, Array, Device, TimeStep
 
 ACTIONS = 3
-PATIENCE = 300.0  # seconds that a loaded machine is given before a test fails
+PATIENCE = 300.0  # seconds before a test on a loaded machine fails
 NONSENSE = 1e6  # reward at the step that only resets
 
 
@@ -35,7 +36,7 @@ class Episode(NamedTuple):
     truncated: bool
 
 
-# Environment i begins with the i-th and goes on from there, round and round.
+# Environment i begins with the i-th and repeats the sequence.
 EPISODES = (
     Episode(3, terminated=True, truncated=False),
     Episode(1, terminated=False, truncated=True),
@@ -46,7 +47,7 @@ EPISODES = (
 
 
 class Moment(NamedTuple):
-    """A point in the life of a scripted environment, and what its observation shows of it."""
+    """State of a scripted environment; the observation has all of it."""
 
     env: int
     episode: int
@@ -62,17 +63,17 @@ class Moment(NamedTuple):
         return self.time == self.script.length
 
     def observation(self) -> np.ndarray:
-        """Small numbers that are exact in float32."""
+        """Return small numbers that are exact in float32."""
         return np.asarray(self, np.float32) / np.float32(64)
 
 
 def seen(observation: np.ndarray) -> np.ndarray:
-    """[..., 4] the numbers of the moments that observations show."""
+    """Read the states [..., 4] from observations."""
     return np.rint(np.asarray(observation) * 64).astype(int)
 
 
 def timeline(env: int, steps: int) -> list[Moment]:
-    """What an environment goes through, written down episode by episode."""
+    """Return the states of an environment over scripted episodes."""
     moments: list[Moment] = []
     for episode in itertools.count():
         length = EPISODES[(env + episode) % len(EPISODES)].length
@@ -82,15 +83,15 @@ def timeline(env: int, steps: int) -> list[Moment]:
 
 
 def payment(action: int, time: int) -> float:
-    """The reward of a step that led to a time."""
+    """Return the reward of a step to this time."""
     return action + 1 + time / 8
 
 
 Hook = Callable[[str, int], None]
 
 
-class Scripted:
-    """Plays `EPISODES`. Before it starts a batch, resets or steps it tells the hook, and how often it has done so.
+class Scripted(HostEnvironment):
+    """Plays `EPISODES`. Calls the hook with the event and its count before it starts a batch, resets or steps.
 
     The arrays of a time step are overwritten by the next one.
     """
@@ -98,12 +99,12 @@ class Scripted:
     def __init__(self, hook: Hook = lambda event, count: None, name: str = "scripted", actions: int = ACTIONS) -> None:
         self.spec = EnvSpec(
             name, Vector(4), ActionSpec(discrete=(actions,)), max_steps=5,
-            success_above=8.0, rooms=("room",), position=("x",),
+            success_threshold=8.0, room_fields=("room",), position_fields=("x",),
         )  # fmt: skip
         self.hook = hook
         self.batches: list[ScriptedBatch] = []
 
-    def batch(self, num_envs: int, seed: int) -> "ScriptedBatch":
+    def make_vector_env(self, num_envs: int, seed: int) -> "ScriptedBatch":
         self.hook("batch", len(self.batches))
         self.batches.append(ScriptedBatch(self, num_envs, seed))
         return self.batches[-1]
@@ -113,11 +114,11 @@ class Scripted:
         return sum(not batch.closed for batch in self.batches)
 
 
-class ScriptedBatch:
+class ScriptedBatch(HostVectorEnv):
     def __init__(self, world: Scripted, num_envs: int, seed: int) -> None:
         self.world, self.num_envs, self.seed = world, num_envs, seed
         self.count, self.resets, self.closed = 0, 0, 0
-        self._boundaries = Boundaries(num_envs)
+        self._boundaries = TimeStepBuilder(num_envs)
         self._moments = [Moment(env, 0, 0, 0) for env in range(num_envs)]
         self._answer: TimeStep | None = None
 
@@ -125,7 +126,7 @@ class ScriptedBatch:
         self.world.hook("reset", self.resets)
         self.resets += 1
         self._moments = [Moment(env, 0, 0, 0) for env in range(self.num_envs)]
-        return self._give(self._boundaries.first(self._observe()))
+        return self._give(self._boundaries.on_reset(self._observe()))
 
     def step(self, action: Action) -> TimeStep:
         self.world.hook("step", self.count)
@@ -139,10 +140,10 @@ class ScriptedBatch:
         reward = np.array([payment(choice, m.time) if m.time else NONSENSE for m, choice in pairs])
         terminated = np.array([m.script.terminated if m.is_last else m.time == 0 for m in self._moments])
         truncated = np.array([m.script.truncated if m.is_last else m.time == 0 for m in self._moments])
-        return self._give(self._boundaries.next(self._observe(), reward, terminated, truncated))
+        return self._give(self._boundaries.on_step(self._observe(), reward, terminated, truncated))
 
-    def places(self) -> np.ndarray:
-        """The room is the episode, the position the time."""
+    def positions(self) -> np.ndarray:
+        """Return the episode as the room and the time as the position."""
         return np.array([[m.episode % 256, 8 * m.time] for m in self._moments], np.int32)
 
     def render(self) -> np.ndarray:
@@ -163,7 +164,7 @@ class ScriptedBatch:
 
 
 def crash(event: str, count: int, error: BaseException) -> Hook:
-    """A hook that fails once, at the count-th event of a kind."""
+    """Make a hook that raises once, at the count-th event of a kind."""
 
     def hook(happening: str, number: int) -> None:
         if (happening, number) == (event, count):
@@ -173,7 +174,7 @@ def crash(event: str, count: int, error: BaseException) -> Hook:
 
 
 class Gate:
-    """A hook that lets so many steps pass and then waits for more to be allowed."""
+    """A hook that allows a number of steps and then waits until more are allowed."""
 
     def __init__(self, steps: int = 0) -> None:
         self._allowed = threading.Semaphore(steps)
@@ -183,17 +184,17 @@ class Gate:
 
     def __call__(self, event: str, count: int) -> None:
         if event == "step" and not self._allowed.acquire(timeout=PATIENCE):
-            raise TimeoutError("nobody opened the gate")
+            raise TimeoutError("no further step was allowed")
 
 
-class Outside:
-    """A world inside jit as one outside of it; with a key, its episodes are those of that key and no seed's."""
+class Outside(HostEnvironment):
+    """An environment inside jit as one outside jit; `key` fixes its episodes for all seeds."""
 
-    def __init__(self, env: Environment, key: Array | None = None) -> None:
+    def __init__(self, env: JitEnvironment, key: Array | None = None) -> None:
         self.env, self.key, self.spec = env, key, env.spec
         self._compiled = functools.cache(self._compile)
 
-    def batch(self, num_envs: int, seed: int) -> "OutsideBatch":
+    def make_vector_env(self, num_envs: int, seed: int) -> "OutsideBatch":
         key = jax.random.key(seed) if self.key is None else self.key
         return OutsideBatch(*self._compiled(num_envs), num_envs, key)
 
@@ -202,7 +203,7 @@ class Outside:
         return jax.jit(envs.reset), jax.jit(envs.step)
 
 
-class OutsideBatch:
+class OutsideBatch(HostVectorEnv):
     def __init__(self, reset: Callable, step: Callable, num_envs: int, key: Array) -> None:
         self._reset, self._step, self.num_envs, self._key = reset, step, num_envs, key
         self.closed = False
@@ -214,9 +215,6 @@ class OutsideBatch:
     def step(self, action: Action) -> TimeStep:
         self._states, timestep = self._step(self._states, action)
         return jax.device_get(timestep)
-
-    def places(self) -> np.ndarray:
-        return np.zeros((self.num_envs, 0), np.int32)
 
     def render(self) -> np.ndarray:
         return np.zeros((2, 2, 3), np.uint8)
@@ -230,29 +228,41 @@ class OutsideBatch:
 ENVS, BATCH, LENGTH = 4, 2, 4
 STEPS = LENGTH - 1  # of every environment in a rollout
 UPDATES = ENVS // BATCH  # in a round
-LOADS = {"learner_wait", "actor_wait", "actor_env", "actor_inference"}  # metrics that differ between equal runs
+LOADS = {
+    "learner_idle_fraction",
+    "actor_idle_fraction",
+    "actor_env_fraction",
+    "actor_inference_fraction",
+}  # metrics that differ between equal runs
 
 
 def host_config(**runtime: Any) -> Config:
-    """A target policy that changes within a few rollouts; no look at the world before, which tests count steps in."""
-    sizes = {"num_envs": ENVS, "batch_size": BATCH, "sequence_length": LENGTH, "rollouts_per_dispatch": 1, "devices": 1}
+    """Make a configuration with a target policy that changes often, and without warm-up steps: tests count steps."""
+    sizes = {
+        "num_envs": ENVS,
+        "batch_size": BATCH,
+        "sequence_length": LENGTH,
+        "rollouts_per_dispatch": 1,
+        "num_devices": 1,
+    }
     small = small_config(horizon=2)
     return dataclasses.replace(
         small,
         env="scripted",
-        network=dataclasses.replace(small.network, center=False),
+        network=dataclasses.replace(small.network, center_encoders=False),
         vmpo=VMPOConfig(target_period=3),
         runtime=RuntimeConfig(**{**sizes, **runtime}),
     )
 
 
 class QuickSebulba(Sebulba):
-    """Compiles only once for all runs whose learners do the same."""
+    """Compiles once for all runs with equal learners."""
 
     _compiled: dict[Any, Any] = {}  # noqa: RUF012
 
     def __init__(self, config: Config, envs: Sequence[HostEnvironment], learners: Sequence[Device] | None = None,
-                 actors: Sequence[Device] | None = None, source: Source | None = None, processes: Processes = ALONE,
+                 actors: Sequence[Device] | None = None, source: RolloutSource | None = None,
+                 processes: ProcessGroup = SINGLE_PROCESS,
                  ) -> None:  # fmt: skip
         super().__init__(config, envs, learners, actors, source, processes)
         sizes = RuntimeConfig(batch_size=config.runtime.batch_size, sequence_length=config.runtime.sequence_length)
@@ -262,7 +272,7 @@ class QuickSebulba(Sebulba):
             len(envs),
             str(self.envs[0].spec.observation),
             self.envs[0].spec.action,
-            self.learner.stored_is_target,
+            self.learner.behaviour_is_target,
         )
         self._init = self._compiled.setdefault(same, self._init)
         self._update = self._compiled.setdefault((same, tuple(self.mesh.devices.flat)), self._update)

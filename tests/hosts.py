@@ -1,6 +1,6 @@
-"""An environment outside jit for tests of evaluation: pays by the action, and remembers all that was done to it.
+"""An environment outside jit for tests of evaluation: its reward is the action, and it records all actions.
 
-For tests of the runtime `host_worlds.py` has one whose every observation is known; `envs/scripted.py` has Gymnasium's.
+For tests of the runtime see `host_worlds.py`, for Gymnasium `envs/scripted.py`.
 """
 
 from collections.abc import Callable
@@ -12,16 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from builders import small_actor
-from byol_explore.envs.base import EnvSpec
-from byol_explore.networks.assembly import Actor
+from byol_explore.envs.interface import EnvSpec, HostEnvironment, HostVectorEnv
+from byol_explore.networks.representation import Actor
 from byol_explore.spaces import ActionSpec, Vector
-from byol_explore.types import Action, TimeStep
+from byol_explore.types import UNKNOWN_SUCCESS, Action, TimeStep
 
-LATER = 1000.0  # what every step of an environment's second and later episodes pays
+LATER = 1000.0  # reward of a step in the second and later episodes of an environment
 
 
-class Scripted:
-    """Two actions; in the first episode a step pays the action's number, later ones far too much.
+class Scripted(HostEnvironment):
+    """Two actions. In the first episode the reward of a step is the action, in later ones LATER.
 
     Environment i plays episodes of `length(i)` steps.
     """
@@ -33,14 +33,14 @@ class Scripted:
         self.length, self.fail_at = length, fail_at
         self.batches: list[ScriptedBatch] = []
         observation = Vector(6)
-        self.spec = EnvSpec(name, observation, ActionSpec(discrete=(2,)), max_steps=max_steps, scores=scores)
+        self.spec = EnvSpec(name, observation, ActionSpec(discrete=(2,)), max_steps=max_steps, reference_scores=scores)
 
-    def batch(self, num_envs: int, seed: int) -> "ScriptedBatch":
+    def make_vector_env(self, num_envs: int, seed: int) -> "ScriptedBatch":
         self.batches.append(ScriptedBatch(self, num_envs, seed))
         return self.batches[-1]
 
 
-class ScriptedBatch:
+class ScriptedBatch(HostVectorEnv):
     def __init__(self, env: Scripted, num_envs: int, seed: int) -> None:
         self.env, self.num_envs, self.seed = env, num_envs, seed
         self.lengths = np.asarray([env.length(i) for i in range(num_envs)])
@@ -49,7 +49,7 @@ class ScriptedBatch:
 
     def reset(self) -> TimeStep:
         self.time, self.episode = np.zeros(self.num_envs, int), np.zeros(self.num_envs, int)
-        return self._answer(np.zeros(self.num_envs), np.ones(self.num_envs, bool))
+        return self._timestep(np.zeros(self.num_envs), np.ones(self.num_envs, bool))
 
     def step(self, action: Action) -> TimeStep:
         assert not self.closed
@@ -61,20 +61,18 @@ class ScriptedBatch:
         self.episode += is_first
         self.time = np.where(is_first, 0, self.time + 1)
         reward = np.where(self.episode == 0, chosen, LATER)
-        return self._answer(np.where(is_first, 0.0, reward), is_first)
+        return self._timestep(np.where(is_first, 0.0, reward), is_first)
 
-    def _answer(self, reward: np.ndarray, is_first: np.ndarray) -> TimeStep:
+    def _timestep(self, reward: np.ndarray, is_first: np.ndarray) -> TimeStep:
         is_last = self.time == self.lengths
         observation = np.tile(self.time[:, None], (1, 6)).astype(np.float32)
         return TimeStep(
-            observation, reward.astype(np.float32), (~is_last).astype(np.float32), is_first, is_last
+            observation, reward.astype(np.float32), (~is_last).astype(np.float32), is_first, is_last,
+            np.full(is_last.shape, UNKNOWN_SUCCESS, np.int8),
         )  # fmt: skip
 
-    def places(self) -> np.ndarray:
-        return np.zeros((self.num_envs, 0), np.int32)
-
     def render(self) -> np.ndarray:
-        """Says which episode this is, and where in it."""
+        """Return a picture of the episode number and the time in it."""
         return np.full((2, 2, 3), 10 * self.episode[0] + self.time[0], np.uint8)
 
     def close(self) -> None:
@@ -82,6 +80,6 @@ class ScriptedBatch:
 
 
 def indifferent(env: Any, *logits: float) -> Actor:
-    """Whatever it sees, its policy has these logits."""
+    """Return an actor whose policy has these logits for all observations."""
     silent = jax.tree.map(jnp.zeros_like, small_actor(env.spec))
-    return eqx.tree_at(lambda actor: actor.policy.mlp.layers[-1].bias, silent, jnp.asarray(logits))
+    return eqx.tree_at(lambda actor: actor.policy_head.mlp.layers[-1].bias, silent, jnp.asarray(logits))

@@ -1,4 +1,4 @@
-"""What the core can do by itself, and what is said where it needs an extra; fails if something is not so.
+"""Check what works without extras, and the messages where an extra is missing; fails otherwise.
 
 `make test-lean` runs it where nothing but the core is installed. Where more is, `--hide` makes that impossible to
 import, and programs are made but not compiled, which takes long.
@@ -6,7 +6,7 @@ import, and programs are made but not compiled, which takes long.
 
 import sys
 
-from byol_explore.extras import EXTRAS
+from byol_explore.utils.packages import EXTRAS
 
 MODULES = [module for packages in EXTRAS.values() for module in packages]
 HIDES = "--hide" in sys.argv
@@ -26,24 +26,23 @@ import numpy as np
 
 import byol_explore
 from byol_explore.cli.main import main
+from byol_explore.config.config import Config
+from byol_explore.config.sections import CuriosityConfig, NetworkConfig, RuntimeConfig
 from byol_explore.errors import UserError
-from byol_explore.run.metrics import check_extras
-from byol_explore.runtime.choosing import make_runtime, training_envs
-from byol_explore.settings.config import Config
-from byol_explore.settings.parts import CuriosityConfig, LogConfig, NetworkConfig, RuntimeConfig
+from byol_explore.runtime.make import make_runtime, make_training_envs
 from byol_explore.spaces import ActionSpec, Image, Vector
 from byol_explore.types import Action
 
 TIME, BATCH = 4, 3
 NETWORK = NetworkConfig(
     encoder_hidden=(8,), embedding_size=8, belief_size=8, policy_hidden=(8,), value_hidden=(8,), predictor_hidden=(8,),
-    action_size=4, center=False,
+    action_embedding_size=4, center_encoders=False,
 )  # fmt: skip
 CONFIG = Config(
     network=NETWORK, curiosity=CuriosityConfig(horizon=2),
-    runtime=RuntimeConfig(num_envs=4, batch_size=4, sequence_length=4, rollouts_per_dispatch=1, devices=1),
+    runtime=RuntimeConfig(num_envs=4, batch_size=4, sequence_length=4, rollouts_per_dispatch=1, num_devices=1),
 )  # fmt: skip
-LIBRARY = ("ops", "networks", "curiosity", "dropin", "algorithms", "runtime", "evaluation", "settings")
+LIBRARY = ("ops", "networks", "curiosity", "dropin", "agent", "runtime", "config")
 TRAIN, ATARI = "pip install 'byol-explore[train]'", "pip install 'byol-explore[atari]'"
 
 
@@ -64,7 +63,7 @@ def use_curiosity(observation: Vector | Image) -> None:
     action = Action(random.integers(0, 2, (TIME - 1, BATCH, 1)), np.zeros((TIME - 1, BATCH, 0), np.float32))
     nothing = np.zeros((TIME - 1, BATCH), bool)
     if HIDES:
-        jax.eval_shape(curiosity.template)
+        jax.eval_shape(curiosity.state_shapes)
         return
     paid = [curiosity.learn(seen[:-1], action, seen[1:], nothing, nothing)[0]]
     curiosity.reset()
@@ -78,11 +77,11 @@ def use_curiosity(observation: Vector | Image) -> None:
 def use_runtime(env: str) -> None:
     """Act and learn once."""
     config = dataclasses.replace(CONFIG, env=env)
-    runtime = make_runtime(config, training_envs(config))
+    runtime = make_runtime(config, make_training_envs(config))
     try:
         if not HIDES:
             _, output = runtime.dispatch(runtime.init(0))
-            assert np.all(output.finite)
+            assert np.all(output.finite.flags)
             assert np.all(np.isfinite(output.metrics["loss"]))
     finally:
         runtime.close()
@@ -106,10 +105,7 @@ def check_messages() -> None:
     }
     for name, what in needs.items():
         assert (line := said(byol_explore.make_env, name)) == f"{name} needs {what}", line
-    for name in ("tensorboard", "wandb"):
-        line = said(check_extras, dataclasses.replace(CONFIG, log=LogConfig(**{name: True})))
-        assert line == f"log.{name} needs {name}: pip install 'byol-explore[{name}]'", line
-    for name in ("train", "evaluate", "film_run", "load_agent", "run_study", "write_report"):
+    for name in ("train", "evaluate", "film", "load_agent", "run_study", "write_report"):
         line = said(getattr, byol_explore, name)
         assert line.startswith(f"byol_explore.{name} needs "), line
         assert line.endswith(f": {TRAIN}"), line
@@ -119,7 +115,7 @@ def check_messages() -> None:
         module = f"byol_explore.integrations.{name}"
         line = said(import_module, module)
         assert line == f"{module} needs {package}: pip install 'byol-explore[{name}]'", line
-    families = byol_explore.env_families()
+    families = byol_explore.list_environments()
     assert families["MiniGrid"] == [f"MiniGrid-NAME needs xminigrid: {TRAIN}"]
     assert families["Atari, others"] == [f"atari:NAME needs ale-py: {ATARI}"]
 

@@ -1,17 +1,17 @@
-"""Processes that learn together, as threads with a store of their own."""
+"""A process group whose processes are threads with a key-value store of their own."""
 
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from byol_explore.runtime.processes import Together
-from byol_explore.settings.parts import DistributedConfig
+from byol_explore.config.sections import DistributedConfig
+from byol_explore.runtime.distributed import DistributedProcesses
 
 COUNT = 3
 
 
 class Store:
-    """The coordinator's store, for threads."""
+    """The coordinator's key-value store, for threads."""
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
@@ -47,12 +47,12 @@ class Store:
             raise RuntimeError("UNAVAILABLE: failed to connect to all addresses")
 
 
-def members(count: int = COUNT) -> list[Together]:
-    return [Together(DistributedConfig("127.0.0.1:1", count, index)) for index in range(count)]
+def members(count: int = COUNT) -> list[DistributedProcesses]:
+    return [DistributedProcesses(DistributedConfig("127.0.0.1:1", count, index)) for index in range(count)]
 
 
 def at_once(*functions: Callable[[], Any]) -> list[Any]:
-    """What each returns or raises, all in threads of their own."""
+    """Return the results or exceptions of functions that run in threads."""
     results: list[Any] = [None] * len(functions)
 
     def run(index: int) -> None:
@@ -66,5 +66,5 @@ def at_once(*functions: Callable[[], Any]) -> list[Any]:
         thread.start()
     for thread in threads:
         thread.join(60)
-        assert not thread.is_alive(), "it hangs"
+        assert not thread.is_alive(), "a function hangs"
     return results

@@ -19,7 +19,7 @@ class Hosts(NamedTuple):
         return ["ip", "netns", "exec", self.names[index]]
 
     def cut(self) -> None:
-        """Nothing more gets from one to the other, and nobody is told."""
+        """Drop all packets between the two, without an error to either."""
         _ip("-n", self.names[0], "link", "set", self.links[0], "down")
 
     def join(self) -> None:
@@ -27,7 +27,7 @@ class Hosts(NamedTuple):
         _ip("-n", self.names[0], "link", "set", self.links[0], "up")
 
     def pids(self, index: int) -> set[int]:
-        """All processes of a host, and nobody else's."""
+        """Return the processes of one host."""
         return set(map(int, _ip("netns", "pids", self.names[index]).split()))
 
     def end(self, index: int) -> None:

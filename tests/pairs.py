@@ -17,7 +17,7 @@ PATIENCE = 600.0  # seconds for anything, on a loaded machine
 
 @contextlib.contextmanager
 def free_port() -> Iterator[int]:
-    """A port that nobody else gets as long as it is held here: bound, but not listened at."""
+    """Reserve a port: bound here, but not listened at."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
@@ -41,7 +41,7 @@ class Started(NamedTuple):
 def processes(
     *commands: Sequence[object], devices: int = 1, inside: Sequence[Sequence[str]] = ()
 ) -> Iterator[list[Started]]:
-    """Python with these words, each with so many devices; all of their sessions are ended in the end.
+    """Python with these words, each with a number of devices; all of their sessions are ended in the end.
 
     Words of `inside` come before those of each. Should the tests themselves be killed, the pipes to them close: what
     they run must end then.
@@ -49,8 +49,6 @@ def processes(
     path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     environment = {
         **os.environ, "PYTHONPATH": path, "JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": os.environ["BYOL_EXPLORE_CACHE"],
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }  # fmt: skip
     with contextlib.ExitStack() as stack:
         started: list[Started] = []

@@ -1,4 +1,4 @@
-"""The paper's equations as slow, obvious NumPy loops: what the tests hold the package against."""
+"""The paper's equations as slow NumPy loops, which the tests compare the package with."""
 
 import math
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ def squared_distance(prediction: Floats, target: Floats) -> Floats:
     return out
 
 
-def window_validity(is_first: Bools, horizon: int) -> Bools:
-    """Section 3.2 (iii): o_{t+k} is in the sequence, and no episode begins on the way from o_t to it."""
+def prediction_validity(is_first: Bools, horizon: int) -> Bools:
+    """Section 3.2 (iii): o_{t+k} is in the sequence, and no episode begins between o_t and o_{t+k}."""
     length = len(is_first)
     valid = np.zeros((length - 1, horizon), bool)
     for t in range(length - 1):
@@ -43,7 +43,7 @@ def window_validity(is_first: Bools, horizon: int) -> Bools:
 
 def mean_over_horizon(losses: Floats, is_first: Bools) -> dict[int, float]:
     """Section 3.2 (iii): 1/K(t) sum_k loss(t, k) of each start that has a valid k."""
-    valid = window_validity(is_first, losses.shape[1])
+    valid = prediction_validity(is_first, losses.shape[1])
     means = {}
     for t in range(losses.shape[0]):
         kept = [float(losses[t, k]) for k in range(losses.shape[1]) if valid[t, k]]
@@ -55,7 +55,7 @@ def mean_over_horizon(losses: Floats, is_first: Bools) -> dict[int, float]:
 def uncertainty(losses: Floats, is_first: Bools) -> Floats:
     """Section 3.2 (iv): l_t = sum of loss(p, q) over all p + q = t + 1."""
     starts, horizon = losses.shape
-    valid = window_validity(is_first, horizon)
+    valid = prediction_validity(is_first, horizon)
     out = np.zeros(starts)
     for t in range(starts):
         for p in range(starts):
@@ -83,16 +83,17 @@ def batch_means(batches: Sequence[Floats], valids: Sequence[Bools]) -> tuple[lis
 
 
 def standard_deviation(batches: Sequence[Floats], valids: Sequence[Bools], decay: float) -> float:
-    """Appendix A.3: sqrt(max(mu2 - mu^2, 0) + 1e-8) after all the batches."""
+    """Appendix A.3: sqrt(max(mu2 - mu^2, (mu / 100)^2) + 1e-8) after all the batches; in the paper max(..., 0)."""
     means, squares = batch_means(batches, valids)
-    variance = corrected_average(squares, decay) - corrected_average(means, decay) ** 2
-    return math.sqrt(max(variance, 0.0) + 1e-8)
+    mean = corrected_average(means, decay)
+    variance = corrected_average(squares, decay) - mean**2
+    return math.sqrt(max(variance, (mean / 100) ** 2) + 1e-8)
 
 
 def intrinsic_rewards(
     batches: Sequence[Floats], valids: Sequence[Bools], decay: float, prioritize: bool
 ) -> list[Floats]:
-    """Section 3.3: max(l / sigma - mu, 0) of each batch in turn, or l / sigma; 0 where invalid."""
+    """Section 3.3: max(l / sigma - mu, 0) or l / sigma for one batch after the other; 0 where invalid."""
     normalized, rewards = [], []
     for n, (batch, valid) in enumerate(zip(batches, valids, strict=True), start=1):
         normalized.append(np.float64(batch) / standard_deviation(batches[:n], valids[:n], decay))
@@ -105,7 +106,7 @@ def intrinsic_rewards(
 
 
 def value_targets(value: Floats, reward: Floats, discount: Floats, valid: Bools) -> Floats:
-    """Appendix C: from each t forwards, rewards until the episode or the sequence ends, then the value there."""
+    """Appendix C: for each t, the rewards until the episode or the sequence ends, plus the value there."""
     out = np.zeros(len(reward))
     for t in range(len(reward)):
         product, step = 1.0, t
@@ -118,7 +119,7 @@ def value_targets(value: Floats, reward: Floats, discount: Floats, valid: Bools)
 
 
 def top_samples(advantage: Floats, valid: Bools, top_fraction: float) -> list[int]:
-    """Section 4.1, V-MPO's E-step: the best samples among the valid ones of the whole batch, at least one."""
+    """Section 4.1, V-MPO's E-step: the best fraction of the valid samples in the batch, at least one."""
     order = sorted((i for i in range(len(advantage)) if valid[i]), key=lambda i: -advantage[i])
     return sorted(order[: max(int(top_fraction * len(order)), 1)])
 
@@ -147,29 +148,40 @@ def temperature_gradient(weights: dict[int, float], epsilon: float) -> float:
     return epsilon - sum(w * math.log(w * len(weights)) for w in weights.values() if w > 0.0)
 
 
-def popart_update(
-    mean: Floats, mean_square: Floats, target: Floats, task: Ints, valid: Bools, step_size: float
-) -> tuple[Floats, Floats]:
-    """Appendix C: each task's statistics move by one step towards the means of its targets in the batch."""
-    mean, mean_square = np.array(mean, np.float64), np.array(mean_square, np.float64)
-    for index in range(len(mean)):
-        mine = [float(x) for x, j, v in zip(target, task, valid, strict=True) if v and j == index]
-        if mine:
-            mean[index] += step_size * (sum(mine) / len(mine) - mean[index])
-            mean_square[index] += step_size * (sum(x * x for x in mine) / len(mine) - mean_square[index])
-    return mean, mean_square
+def of_task(arrays: Sequence[Floats], tasks: Sequence[Ints], valids: Sequence[Bools], task: int) -> list[list[float]]:
+    """The valid numbers of one task in each batch."""
+    return [
+        [float(x) for x, j, v in zip(array, index, valid, strict=True) if v and j == task]
+        for array, index, valid in zip(arrays, tasks, valids, strict=True)
+    ]
+
+
+def corrected_mean(batches: Sequence[Sequence[float]], step_size: float) -> float:
+    """Bias-corrected EMA of the means of the batches that are not empty; 0 without any."""
+    means = [sum(batch) / len(batch) for batch in batches if batch]
+    return corrected_average(means, 1.0 - step_size) if means else 0.0
+
+
+def popart_statistics(
+    targets: Sequence[Floats], tasks: Sequence[Ints], valids: Sequence[Bools], task: int, step_size: float
+) -> tuple[float, float]:
+    """Appendix C: bias-corrected EMAs of one task's targets and of their squares; zeros before its first target."""
+    mine = of_task(targets, tasks, valids, task)
+    return corrected_mean(mine, step_size), corrected_mean([[x * x for x in batch] for batch in mine], step_size)
 
 
 def reward_scale(
-    rewards: Sequence[Floats], tasks: Sequence[Ints], valids: Sequence[Bools], task: int, step_size: float
-) -> float | None:
-    """Appendix C: root of the bias-corrected EMA of one task's mean square, None before its first reward."""
-    squares = []
-    for reward, index, valid in zip(rewards, tasks, valids, strict=True):
-        mine = [float(x) ** 2 for x, j, v in zip(reward, index, valid, strict=True) if v and j == task]
-        if mine:
-            squares.append(sum(mine) / len(mine))
-    return math.sqrt(corrected_average(squares, 1.0 - step_size)) if squares else None
+    rewards: Sequence[Floats], tasks: Sequence[Ints], valids: Sequence[Bools], task: int, step_size: float,
+    minimum: float,
+) -> float:  # fmt: skip
+    """Appendix C: root of the bias-corrected EMA of one task's squares; 1 before its first reward other than 0.
+
+    It is at least `minimum` times the same of its rewards other than 0.
+    """
+    squares = [[x * x for x in batch] for batch in of_task(rewards, tasks, valids, task)]
+    paid = [[x for x in batch if x > 0.0] for batch in squares]
+    scale, size = (math.sqrt(corrected_mean(batches, step_size)) for batches in (squares, paid))
+    return max(scale, minimum * size) or 1.0
 
 
 def softmax(logits: Floats) -> list[float]:
@@ -185,7 +197,7 @@ def categorical_kl(p: Floats, q: Floats) -> float:
 
 
 def gaussian_density(x: Floats, mean: float, stddev: float) -> Floats:
-    """Section 4.1, the continuous policy: the bell curve."""
+    """Section 4.1, the continuous policy: the normal density."""
     return np.exp(-(((x - mean) / stddev) ** 2) / 2) / (stddev * math.sqrt(2 * math.pi))
 
 
@@ -207,11 +219,16 @@ def gaussian_entropy(mean: float, stddev: float) -> float:
 def fair_samples(
     lives: list[list[tuple[int, int]]], looks: Sequence[int], size: int, longest_before: int = 0
 ) -> list[list[tuple[int, int, int]]]:
-    """Episodes (began, environment, number) that are counted at each look, in the order in which they began.
+    """Return the episodes (began, environment, number) counted at each look, ordered by their start.
 
-    `lives` are the steps at which the episodes of each environment begin and end, also after the last look. An episode
-    is counted if it has ended, and so has every other one that began before it or with it, and if the longest of the
-    last `size` that are counted and of all that have ended but are not would have ended, too.
+    An episode is counted if it has ended, if all episodes that began no later have ended, and if it began at least as
+    long ago as the longest of the last `size` counted episodes and of the ended ones that are not counted yet took.
+
+    Args:
+      lives: steps at which the episodes of each environment begin and end, also after the last look.
+      looks: steps at which the window is updated.
+      size: episodes in the window.
+      longest_before: length of the longest episode before.
     """
     counted: list[tuple[int, int, int]] = []
     samples = []

@@ -1,4 +1,4 @@
-"""Tiny runs: what the tests of whole runs share."""
+"""Tiny training runs that several test files share."""
 
 import contextlib
 import dataclasses
@@ -16,28 +16,31 @@ import numpy as np
 import pytest
 
 from builders import leaves_with_names, small_config
-from byol_explore.envs.base import Environment
+from byol_explore.config.config import Config, to_dict
+from byol_explore.config.sections import LogConfig, RuntimeConfig
+from byol_explore.envs.interface import JitEnvironment
+from byol_explore.envs.probes.base import Probe, ProbeState, ProbeStep
 from byol_explore.envs.registry import make_envs
-from byol_explore.envs.worlds.probes import Outcome, Probe, ProbeState
-from byol_explore.report.logs import read_metrics
-from byol_explore.run import loop, training
-from byol_explore.run.checkpoint import Checkpoints
-from byol_explore.run.console import NullDisplay
-from byol_explore.run.loop import Summary
-from byol_explore.run.training import train
 from byol_explore.runtime.anakin import Anakin, AnakinState
-from byol_explore.settings.config import Config, to_dict
-from byol_explore.settings.parts import LogConfig, RuntimeConfig
 from byol_explore.spaces import ActionSpec
+from byol_explore.storage.checkpoint import Checkpoints
+from byol_explore.storage.metrics import read_metrics
+from byol_explore.training import loop
+from byol_explore.training import train as train_module
+from byol_explore.training.loop import RunSummary
+from byol_explore.training.output import Display
+from byol_explore.training.train import train
 from byol_explore.types import Action
 
 DISPATCH = 48  # steps: 8 environments, 2 rollouts of 3 transitions
-TIMES = {"elapsed", "steps_per_second"}  # what differs between equal runs
+TIMES = {"elapsed_seconds", "steps_per_second"}  # metrics that differ between equal runs
 METRICS = {  # in every line of every run
-    "steps", "learner_steps", "success_rate", "return_mean", "episode_length", "best_return", "episodes",
-    "uncertainty", "intrinsic_reward", "paid_share", "paid_reward", "paying_share", "embedding_spread", "error_growth",
+    "steps", "learner_steps", "success_rate", "return_mean", "episode_length", "episode_return_max", "num_episodes",
+    "uncertainty", "intrinsic_reward", "intrinsic_nonzero_fraction", "intrinsic_reward_per_task",
+    "transitions_per_task",
+    "active_update_fraction", "embedding_spread", "prediction_error_growth",
     "extrinsic_reward", "loss", "loss_curiosity", "loss_value", "loss_policy", "loss_temperature", "loss_kl",
-    "entropy", "kl", "temperature", "gradient_norm", "steps_per_second", "elapsed",
+    "entropy", "kl", "temperature", "grad_norm", "steps_per_second", "elapsed_seconds",
 }  # fmt: skip
 
 
@@ -50,58 +53,65 @@ def tiny(
     log: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Config:
-    """A run of a few dispatches that logs and saves after each of them, in episodes longer than a sequence."""
+    """Configure a run of a few dispatches that logs and saves after each; episodes are longer than a sequence."""
     return dataclasses.replace(
         small_config(method, horizon=2),
         env=env,
         steps=dispatches * DISPATCH,
-        runtime=RuntimeConfig(num_envs=8, batch_size=4, sequence_length=4, rollouts_per_dispatch=2, devices=devices),
-        log=LogConfig(**{"log_every": DISPATCH, "checkpoint_every": DISPATCH, "window": 10, **(log or {})}),
+        runtime=RuntimeConfig(
+            num_envs=8, batch_size=4, sequence_length=4, rollouts_per_dispatch=2, num_devices=devices
+        ),
+        log=LogConfig(**{"log_every": DISPATCH, "checkpoint_every": DISPATCH, "episode_window": 10, **(log or {})}),
         **changes,
     )
 
 
-class Shared(Anakin):
-    """Makes its first state only once."""
+class SharedRuntime(Anakin):
+    """Computes its initial state only once."""
 
     @functools.cache  # noqa: B019
     def first(self, seed: int) -> AnakinState:
-        return super().fresh(seed)
+        return super().init_on_host(seed)
 
-    def fresh(self, seed: int, *, restored: bool = False) -> AnakinState:
+    def init_on_host(self, seed: int, *, restored: bool = False) -> AnakinState:
         return jax.tree.map(jnp.copy, self.first(seed))
 
 
 @functools.cache
-def _runtime(config: Config) -> Shared:
-    return Shared(config, make_envs(config.env_ids), jax.devices()[: config.runtime.devices])
+def _runtime(config: Config) -> SharedRuntime:
+    return SharedRuntime(config, make_envs(config.env_ids), jax.devices()[: config.runtime.num_devices])
 
 
-def shared_runtime(config: Config, envs: list[Environment] | None = None, processes: object = None) -> Shared:
-    """One compiled program for all runs that differ only in length and logging."""
-    return _runtime(dataclasses.replace(config, steps=1, stop_at_success=0.0, success_above=None, log=LogConfig()))
+def shared_runtime(config: Config, envs: list[JitEnvironment] | None = None, processes: object = None) -> SharedRuntime:
+    """Return one runtime, compiled once, for all configurations that differ only in length and logging."""
+    return _runtime(
+        dataclasses.replace(config, steps=1, stop_at_success_rate=0.0, success_threshold=None, log=LogConfig())
+    )
 
 
 @contextlib.contextmanager
 def quickly(*, curves: bool = False) -> Iterator[None]:
-    """Compile once and without optimising, and draw curves only when asked to: that takes longer than the rest."""
+    """Share compiled runtimes, compile without optimisation, and skip the curves, which take longest, unless asked."""
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
     draw = loop.draw_curves if curves else lambda directory: None
     try:
-        with mock.patch.object(training, "make_runtime", shared_runtime), mock.patch.object(loop, "draw_curves", draw):
+        with (
+            mock.patch.object(train_module, "make_runtime", shared_runtime),
+            mock.patch.object(loop, "draw_curves", draw),
+        ):
             yield
     finally:
         jax.config.update("jax_disable_most_optimizations", before)
 
 
-def run(config: Config, directory: Path, *, curves: bool = False, resume: bool = False) -> Summary:
+def run(config: Config, directory: Path, *, curves: bool = False, resume: bool = False) -> RunSummary:
     with quickly(curves=curves):
         return train(config, directory, resume=resume, quiet=True)
 
 
 def arguments(config: Config) -> list[str]:
-    """What to write behind `byol-explore train` for this configuration."""
+    """Return the arguments of `byol-explore train` for this configuration."""
 
     def options(data: dict[str, Any], prefix: str = "--") -> Iterator[str]:
         for name, value in data.items():
@@ -116,26 +126,26 @@ def arguments(config: Config) -> list[str]:
     return list(options(to_dict(config)))
 
 
-class Overflowing(Probe):
-    """Pays nothing, and after 20 steps of its one long episode more than a number can hold."""
+class OverflowProbe(Probe):
+    """Reward 0, and infinity after 20 steps of its one long episode."""
 
     def __init__(self) -> None:
         super().__init__("overflowing", 30, ActionSpec(discrete=(2,)), 29)
 
-    def _act(self, state: ProbeState, action: Action) -> Outcome:
-        return Outcome((), jnp.where(state.time < 20, 0.0, jnp.inf), jnp.array(False))
+    def _act(self, state: ProbeState, action: Action) -> ProbeStep:
+        return ProbeStep((), jnp.where(state.time < 20, 0.0, jnp.inf), jnp.array(False))
 
 
-def overflowing() -> Config:
-    """A run whose fourth dispatch meets an infinite reward, if the probe is registered."""
+def overflow_config() -> Config:
+    """Configure a run with an infinite reward in its fourth dispatch; OverflowProbe must be registered."""
     return tiny("none", env="probe:overflowing", dispatches=20)
 
 
 def saved(directory: Path, config: Config, step: int | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """All arrays of a checkpoint by name, and what was saved beside them but for the time it took."""
+    """Load the arrays of a checkpoint by name, and its metadata without times."""
     template = shared_runtime(config).first(config.seed)
     restored = Checkpoints(directory / "checkpoints").restore(template, step=step)
-    assert not restored.damaged
+    assert not restored.skipped
     plain = jax.tree.map(
         lambda x: jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x, restored.state
     )
@@ -143,7 +153,7 @@ def saved(directory: Path, config: Config, step: int | None = None) -> tuple[dic
 
 
 def assert_same_checkpoints(one: Path, other: Path, config: Config) -> None:
-    """The newest checkpoints are equal in every bit."""
+    """Assert that the newest checkpoints are equal in every bit."""
     (arrays, meta), (other_arrays, other_meta) = saved(one, config), saved(other, config)
     assert meta == other_meta
     assert arrays.keys() == other_arrays.keys()
@@ -156,7 +166,7 @@ def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def files(directory: Path) -> dict[str, bytes]:
-    """Everything in a directory."""
+    """Read all files of a directory by relative path."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
@@ -172,7 +182,7 @@ def largest_file(directory: Path) -> Path:
     return max((path for path in directory.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
 
 
-# A run that is stopped half-way and continued
+# Runs that stop half-way and continue
 
 WHOLE, HALF = 8, 4  # dispatches
 
@@ -199,13 +209,13 @@ def _half(root: Path, devices: int) -> Path:
 
 
 def half(root: Path, copy: Path, devices: int = 1) -> Path:
-    """A copy, to be continued, of a run that stopped half-way."""
+    """Copy a run that stopped half-way, so that a test can continue it."""
     shutil.copytree(_half(root, devices), copy)
     return copy
 
 
 def assert_same_runs(one: Path, other: Path, devices: int = 1) -> None:
-    """Equal in everything but time: checkpoints, metrics and summary."""
+    """Assert that checkpoints, metrics and summary are equal, except for times."""
     assert_same_checkpoints(one, other, config_for(devices))
     rows, other_rows = (without_times(read_metrics(path / "metrics.jsonl")) for path in (one, other))
     assert rows == other_rows
@@ -216,19 +226,19 @@ def assert_same_runs(one: Path, other: Path, devices: int = 1) -> None:
     }
 
 
-class Collect(NullDisplay):
-    """Keeps what is said."""
+class RecordingDisplay(Display):
+    """Records messages."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
-    def say(self, text: str) -> None:
-        self.said.append(text)
+    def message(self, text: str) -> None:
+        self.messages.append(text)
 
 
 def resume(directory: Path, monkeypatch: pytest.MonkeyPatch, devices: int = 1) -> str:
-    """Continue to the whole length; what was said."""
-    display = Collect()
-    monkeypatch.setattr(training, "make_display", lambda *_, **__: display)
+    """Continue a run to the whole length and return the messages."""
+    display = RecordingDisplay()
+    monkeypatch.setattr(train_module, "make_display", lambda *_, **__: display)
     run(config_for(devices), directory, resume=True)
-    return "\n".join(display.said)
+    return "\n".join(display.messages)

@@ -1,4 +1,4 @@
-"""Who may import whom: every import of the package is held against the layers that docs/architecture.md draws."""
+"""docs/architecture.md against the package: its layers, its walks from an environment to a gradient, its files."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ DOCUMENT = ROOT.parents[1] / "docs" / "architecture.md"
 
 
 def layers(text: str) -> list[list[str]]:
-    """The lines of the document's first picture from the ground up: names, and then what they are."""
+    """Return the packages of each line of the document's first picture, the lowest line first."""
     picture = text.split("```")[1].strip()
     return [re.split(r" {2,}", line)[0].split() for line in reversed(picture.splitlines())]
 
@@ -25,12 +25,12 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or n
 
 
 def part_of(path: Path) -> str:
-    """The package or the module of the root that a file belongs to."""
+    """Return the package, or the module of the root, that a file belongs to."""
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
 def imported(node: ast.AST) -> Iterator[str]:
-    """Parts of this package that code imports, wherever in it; what only types need does not count."""
+    """Yield the parts of this package that code imports, also inside functions; imports for types do not count."""
     if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "byol_explore":
         names = [f"{node.module}.{alias.name}" for alias in node.names]
     else:
@@ -48,19 +48,73 @@ def test_a_module_imports_nothing_from_above(path: Path) -> None:
     assert not above, f"{mine} may not import {', '.join(above)}"
 
 
-def test_a_violation_is_found() -> None:
-    code = "def late():\n    from byol_explore.run.loop import TrainingLoop\n    import byol_explore.cli.main"
-    assert list(imported(ast.parse(code))) == ["run", "cli"]
+def test_an_import_inside_a_function_counts() -> None:
+    code = "def late():\n    from byol_explore.training.loop import TrainingLoop\n    import byol_explore.cli.main"
+    assert list(imported(ast.parse(code))) == ["training", "cli"]
 
 
-def test_the_picture_names_every_part_once() -> None:
+def test_every_package_is_drawn_once() -> None:
     drawn = [name for names in LAYERS for name in names]
     assert sorted(drawn) == sorted({part_of(path) for path in MODULES})
 
 
-@pytest.mark.parametrize("name", ["architecture.md", "method.md"])
-def test_files_that_documents_name_are_there(name: str) -> None:
-    named = set(re.findall(r"`([\w/]+\.py)`", (DOCUMENT.parent / name).read_text()))
-    missing = [path for path in sorted(named) if not any((root / path).is_file() for root in (ROOT, ROOT.parents[1]))]
-    assert named
+def test_files_that_documents_name_exist() -> None:
+    documents = [*DOCUMENT.parent.glob("*.md"), ROOT.parents[1] / "README.md"]
+    named = {path for each in documents for path in re.findall(r"`(\w+/[\w/]+\.py)`", each.read_text())}
+    places = (ROOT, ROOT.parent, ROOT.parents[1])
+    missing = [path for path in sorted(named) if not any((place / path).is_file() for place in places)]
+    assert len(named) > 40
     assert not missing
+
+
+# Walks
+
+
+def walk(title: str) -> list[str]:
+    """Return the modules of a numbered list of the document, in their order."""
+    section = DOCUMENT.read_text().split(f"### {title}")[1].split("\n#")[0]
+    return [path.removesuffix(".py") for path in re.findall(r"^\d+\. `([\w/]+\.py)`", section, flags=re.MULTILINE)]
+
+
+def modules_imported_by(module: str) -> set[str]:
+    """Return the modules of this package that a module imports, also inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / f"{module}.py").read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("byol_explore"):
+            base = (node.module or "").removeprefix("byol_explore").lstrip(".").replace(".", "/")
+            found |= {base, *(f"{base}/{alias.name}".lstrip("/") for alias in node.names)}
+    return found
+
+
+@pytest.mark.parametrize(("title", "most"), [("Inside jit", 10), ("Atari with central inference", 20)])
+def test_a_walk_names_modules_that_know_each_other(title: str, most: int) -> None:
+    """Each module of a walk imports another one of it, or is imported by one."""
+    modules = walk(title)
+    assert 5 < len(modules) == len(set(modules)) <= most
+    imports = {module: modules_imported_by(module) & set(modules) - {module} for module in modules}
+    alone = [each for each in modules if not imports[each] and not any(each in known for known in imports.values())]
+    assert not alone
+
+
+# Size
+
+
+def test_modules_are_whole_ideas_of_readable_size() -> None:
+    lines = sorted(len(path.read_text().splitlines()) for path in ROOT.rglob("*.py") if path.name != "__init__.py")
+    assert len(lines) <= 160
+    assert lines[len(lines) // 2] >= 140
+    assert lines[-1] <= 400
+
+
+def test_every_test_file_has_its_module() -> None:
+    """`tests/PACKAGE/test_MODULE.py` or `tests/PACKAGE/test_MODULE_TOPIC.py`."""
+    tests = DOCUMENT.parents[1] / "tests"
+    orphans = []
+    for path in sorted(tests.rglob("test_*.py")):
+        package = path.parent.relative_to(tests)
+        if package == Path() or package.parts[0] in ("benchmarks", "cluster", "drills", "integrations"):
+            continue
+        names = [each.stem for each in (ROOT / package).glob("*.py")]
+        if not any(path.stem == f"test_{name}" or path.stem.startswith(f"test_{name}_") for name in names):
+            orphans.append(str(path.relative_to(tests)))
+    assert not orphans

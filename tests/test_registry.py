@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from byol_explore import registry
+from byol_explore.config.presets import PRESETS, make_config
 from byol_explore.errors import UserError
-from byol_explore.registries import ALGORITHMS, ENCODERS, ENVIRONMENTS, METHODS
-from byol_explore.registry import Registry, is_import_path
-from byol_explore.settings.presets import PRESETS, make_config
+from byol_explore.registry import ALGORITHMS, ENCODERS, ENVIRONMENTS, METHODS, Registry, is_import_path
 
 
 @pytest.fixture
@@ -25,12 +24,12 @@ def parts() -> Registry[object]:
         ("a-b:c", False), ("a.b", False), ("1a:b", False), ("a:b c", False),
     ],
 )  # fmt: skip
-def test_what_an_import_path_is(name: str, expected: bool) -> None:
+def test_import_paths_are_recognised(name: str, expected: bool) -> None:
     assert is_import_path(name) is expected
 
 
 def test_built_in_added_and_by_import_path(parts: Registry[object]) -> None:
-    parts.add("mine", 7)
+    parts.register("mine", 7)
     assert parts.get("path") is Path
     assert parts.get("mine") == 7
     assert parts.get("pathlib:PurePath") is __import__("pathlib").PurePath
@@ -41,7 +40,7 @@ def test_built_in_added_and_by_import_path(parts: Registry[object]) -> None:
     ("name", "message"),
     [
         ("path", "part name 'path' is taken: choose another one$"),
-        ("mine", "part name 'mine' is taken: choose another one; replace=True takes it"),
+        ("mine", "part name 'mine' is taken: choose another one; replace=True replaces the one"),
         ("pathlib:Path", "part name 'pathlib:Path' is an import path"),
         ("", "part name '': it must be text"),
         (" a", "part name ' a': it must be text without commas, and without spaces"),
@@ -50,29 +49,29 @@ def test_built_in_added_and_by_import_path(parts: Registry[object]) -> None:
     ],
 )
 def test_a_name_that_is_taken_or_none_is_refused(parts: Registry[object], name: Any, message: str) -> None:
-    parts.add("mine", 7)
+    parts.register("mine", 7)
     with pytest.raises(UserError, match=f"^{message}"):
-        parts.add(name, 8)
+        parts.register(name, 8)
     assert (parts.get("path"), parts.get("mine")) == (Path, 7)
 
 
-def test_only_what_was_added_may_be_replaced(parts: Registry[object]) -> None:
-    parts.add("mine", 7)
-    parts.add("mine", 8, replace=True)
+def test_only_added_parts_may_be_replaced(parts: Registry[object]) -> None:
+    parts.register("mine", 7)
+    parts.register("mine", 8, replace=True)
     assert parts.get("mine") == 8
     with pytest.raises(UserError, match="'path' is taken"):
-        parts.add("path", 8, replace=True)
+        parts.register("path", 8, replace=True)
 
 
-def test_what_is_not_of_the_kind_is_not_added() -> None:
+def test_parts_of_another_kind_are_not_added() -> None:
     for kinds in (METHODS, ALGORITHMS, ENCODERS, PRESETS):
         with pytest.raises(UserError, match=f"^{kinds.kind} 'mine' is no "):
-            kinds.add("mine", 7)  # pyright: ignore[reportArgumentType]
+            kinds.register("mine", 7)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match=r"^environment 'mine' is 7: it must be a class or a function"):
-        ENVIRONMENTS.add("mine", 7)  # pyright: ignore[reportArgumentType]
+        ENVIRONMENTS.register("mine", 7)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match=r"^environment 'math:pi' is 3\.14.*: it must be a class or a function"):
         ENVIRONMENTS.get("math:pi")
-    assert not any(kinds.knows("mine") for kinds in (METHODS, ALGORITHMS, ENCODERS, PRESETS, ENVIRONMENTS))
+    assert not any(kinds.__contains__("mine") for kinds in (METHODS, ALGORITHMS, ENCODERS, PRESETS, ENVIRONMENTS))
 
 
 def test_packages_announce_theirs(parts: Registry[object], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +91,7 @@ def test_packages_announce_theirs(parts: Registry[object], monkeypatch: pytest.M
         ("pathlib:Nothing", r"part 'pathlib:Nothing': module 'pathlib' has no 'Nothing'"),
     ],
 )
-def test_what_cannot_be_had_is_said_in_one_line(parts: Registry[object], name: str, message: str) -> None:
+def test_failed_imports_are_errors_of_one_line(parts: Registry[object], name: str, message: str) -> None:
     with pytest.raises(UserError, match=message) as raised:
         parts.get(name)
     assert "\n" not in str(raised.value)
@@ -117,5 +116,5 @@ def test_a_part_of_another_class_is_refused(name: str) -> None:
     for kinds in (METHODS, ALGORITHMS, ENCODERS):
         with pytest.raises(UserError, match=rf"{kinds.kind} '{name}' is no subclass of byol_explore\.\w+\.\w+\.[A-Z]"):
             kinds.get(name)
-    with pytest.raises(UserError, match=rf"preset '{name}' is no byol_explore\.settings\.presets\.Preset"):
+    with pytest.raises(UserError, match=rf"preset '{name}' is no byol_explore\.config\.presets\.Preset"):
         make_config(name)

@@ -7,14 +7,14 @@ from pathlib import Path
 CHECKED_STEP = """
 import jaxtyping
 
-hook = jaxtyping.install_import_hook(["byol_explore.ops", "byol_explore.curiosity.reward"], "beartype.beartype")
+hook = jaxtyping.install_import_hook(["byol_explore.ops"], "beartype.beartype")
 with hook:
     import jax
     from builders import make_spec, make_trajectory, small_actor, small_config
 
-    from byol_explore.learner import Learner
-    from byol_explore.learner_state import Batch
-    from byol_explore.ops import windows
+    from byol_explore.agent.learner import Learner
+    from byol_explore.agent.state import Batch
+    from byol_explore.ops import world_model
 
 for action in ("discrete", "continuous", "hybrid"):
     spec = make_spec("vector", action)
@@ -22,7 +22,7 @@ for action in ("discrete", "continuous", "hybrid"):
     state = jax.eval_shape(learner.init, jax.random.key(0))
     jax.eval_shape(learner.update, state, Batch(make_trajectory(spec, small_actor(spec))))
 try:
-    windows.mean_over_horizon(jax.numpy.zeros((4, 3)), jax.numpy.ones((4, 2), bool))
+    world_model.mean_over_horizon(jax.numpy.zeros((4, 3)), jax.numpy.ones((4, 2), bool))
 except jaxtyping.TypeCheckError:
     print("checked")
 """

@@ -1,6 +1,6 @@
-"""A Gymnasium environment that misbehaves as it is told: `gymnasium:unruly:Unruly-v0`, `kwargs.how` and `kwargs.at`.
+"""A Gymnasium environment with a fault on request: `gymnasium:unruly:Unruly-v0` with the arguments `how` and `at`.
 
-Light, because processes of its own import it too.
+Imports little: worker processes import it too.
 """
 
 import os
@@ -16,7 +16,7 @@ LENGTH = 10  # steps of an episode
 
 
 class Unruly(gymnasium.Env):
-    """Well-behaved but for its at-th step; with `once`, the path of a file, only if that is not there yet."""
+    """Has a fault in step `at`; if `once` is the path of a file, only while the file does not exist."""
 
     observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
     action_space = spaces.Discrete(3)
@@ -57,7 +57,7 @@ class Unruly(gymnasium.Env):
                 while True:
                     pass
             case "raise":
-                raise ValueError("it was told to")
+                raise ValueError("injected fault")
             case "leave":
                 os._exit(7)
             case "exit":

@@ -2,88 +2,71 @@
 
 Names are loaded when they are first used: importing the package starts neither JAX nor an environment.
 """
+# ruff: noqa: F401
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from byol_explore.extras import needed_by
+from byol_explore.utils.packages import require_extra
 
-if TYPE_CHECKING:
-    from byol_explore.doctor.checks import diagnose
+if TYPE_CHECKING:  # for type checkers and editors
+    from byol_explore import dropin, integrations, ops, spaces
+    from byol_explore.agent.algorithm import Algorithm
+    from byol_explore.config.config import Config
+    from byol_explore.config.presets import ABLATIONS, PRESETS, make_config
+    from byol_explore.curiosity.method import IntrinsicMethod, MethodOutput
+    from byol_explore.doctor.diagnose import diagnose
+    from byol_explore.doctor.evidence import Finding
     from byol_explore.dropin.curiosity import Curiosity
     from byol_explore.dropin.vector_env import CuriousVectorEnv
-    from byol_explore.envs.registry import env_families, make_env, make_envs, register_env
-    from byol_explore.errors import DivergenceError, UserError
-    from byol_explore.playing.agent import Agent, load_agent
-    from byol_explore.playing.episodes import evaluate
-    from byol_explore.playing.films import film_run
-    from byol_explore.report.build import build_report
-    from byol_explore.report.files import write_report
-    from byol_explore.run.directory import load_config
-    from byol_explore.run.loop import Summary
-    from byol_explore.run.trackers import Progress, Tracker
-    from byol_explore.run.training import train
-    from byol_explore.settings.config import Config
-    from byol_explore.settings.presets import ABLATIONS, PRESETS
-    from byol_explore.settings.presets import make_config as config
-    from byol_explore.settings.trust import trust
+    from byol_explore.envs.interface import EnvSpec, HostEnvironment, JitEnvironment
+    from byol_explore.envs.registry import list_environments, make_env, make_envs, register_env
+    from byol_explore.errors import DivergenceError, EnvironmentFailure, UserError
+    from byol_explore.evaluation.films import film
+    from byol_explore.evaluation.trained_agent import TrainedAgent, evaluate, load_agent
+    from byol_explore.networks.encoders import ObservationEncoder
+    from byol_explore.networks.episodic_memory import EpisodicMemory
+    from byol_explore.registry import trust_external_code
+    from byol_explore.report.build import build_report, write_report
+    from byol_explore.storage.run_directory import load_config
     from byol_explore.study.file import read_study
     from byol_explore.study.runner import run_study
+    from byol_explore.training.callbacks import Callback, Progress
+    from byol_explore.training.loop import RunSummary
+    from byol_explore.training.train import train
+    from byol_explore.types import Action, TimeStep
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "ABLATIONS",
-    "PRESETS",
-    "Agent",
-    "Config",
-    "Curiosity",
-    "CuriousVectorEnv",
-    "DivergenceError",
-    "Progress",
-    "Summary",
-    "Tracker",
-    "UserError",
-    "build_report",
-    "config",
-    "diagnose",
-    "env_families",
-    "evaluate",
-    "film_run",
-    "load_agent",
-    "load_config",
-    "make_env",
-    "make_envs",
-    "read_study",
-    "register_env",
-    "run_study",
-    "train",
-    "trust",
-    "write_report",
-]
-
-_HOMES = {
-    "doctor.checks": ("diagnose",),
+_HOMES = {  # the same names by module, for the interpreter
+    "agent.algorithm": ("Algorithm",),
+    "config.config": ("Config",),
+    "config.presets": ("ABLATIONS", "PRESETS", "make_config"),
+    "curiosity.method": ("IntrinsicMethod", "MethodOutput"),
+    "doctor.diagnose": ("diagnose",),
+    "doctor.evidence": ("Finding",),
     "dropin.curiosity": ("Curiosity",),
     "dropin.vector_env": ("CuriousVectorEnv",),
-    "envs.registry": ("env_families", "make_env", "make_envs", "register_env"),
-    "errors": ("DivergenceError", "UserError"),
-    "playing.agent": ("Agent", "load_agent"),
-    "playing.episodes": ("evaluate",),
-    "playing.films": ("film_run",),
-    "report.build": ("build_report",),
-    "report.files": ("write_report",),
-    "run.directory": ("load_config",),
-    "run.loop": ("Summary",),
-    "run.trackers": ("Progress", "Tracker"),
-    "run.training": ("train",),
-    "settings.config": ("Config",),
-    "settings.presets": ("ABLATIONS", "PRESETS", "config"),
-    "settings.trust": ("trust",),
+    "envs.interface": ("EnvSpec", "HostEnvironment", "JitEnvironment"),
+    "envs.registry": ("list_environments", "make_env", "make_envs", "register_env"),
+    "errors": ("DivergenceError", "EnvironmentFailure", "UserError"),
+    "evaluation.films": ("film",),
+    "evaluation.trained_agent": ("TrainedAgent", "evaluate", "load_agent"),
+    "networks.encoders": ("ObservationEncoder",),
+    "networks.episodic_memory": ("EpisodicMemory",),
+    "registry": ("trust_external_code",),
+    "report.build": ("build_report", "write_report"),
+    "storage.run_directory": ("load_config",),
     "study.file": ("read_study",),
     "study.runner": ("run_study",),
+    "training.callbacks": ("Callback", "Progress"),
+    "training.loop": ("RunSummary",),
+    "training.train": ("train",),
+    "types": ("Action", "TimeStep"),
 }
-_NAMES_AT_HOME = {"config": "make_config"}  # where the short name would hide too many variables
+_MODULES = ("dropin", "integrations", "ops", "spaces")
+
+__all__ = sorted([*_MODULES, *(name for names in _HOMES.values() for name in names)])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:
@@ -91,8 +74,10 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     for module, names in _HOMES.items():
         if name in names:
-            with needed_by(f"{__name__}.{name}"):
-                return getattr(import_module(f"{__name__}.{module}"), _NAMES_AT_HOME.get(name, name))
+            with require_extra(f"{__name__}.{name}"):
+                return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,12 +1,12 @@
-"""Where the command starts: quiet about Ctrl-C even while the command line itself is loaded."""
+"""Console entry point; Ctrl-C prints no traceback even while the command line is imported."""
 
 import sys
 
-from byol_explore.interrupts import leaving_at_once
+from byol_explore.utils.interrupts import exit_on_sigint
 
 
 def main() -> int:
-    with leaving_at_once():
+    with exit_on_sigint():
         from byol_explore.cli.main import main as command_line
     return command_line()
 

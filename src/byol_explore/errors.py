@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: the command line shows one line and exits with `exit_code`."""
+"""Exceptions with exit codes, and builders of two common errors."""
 
 
 class UserError(Exception):
@@ -14,13 +14,13 @@ class DivergenceError(Exception):
 
 
 class EnvironmentFailure(UserError):
-    """An environment outside jit failed or did not answer; the message names it and what it was asked for."""
+    """An environment outside jit failed or did not answer; the message names it and the operation."""
 
     exit_code = 4
 
 
-class ProcessLost(UserError):
-    """Another process of those that learn together has ended, and without it none can go on."""
+class PeerLost(UserError):
+    """Another process of distributed training has ended; the others cannot continue without it."""
 
     exit_code = 5
 
@@ -29,17 +29,11 @@ class ProcessLost(UserError):
         self.exit_code = exit_code
 
 
-def one_line(text: object, length: int = 240) -> str:
-    """Something printed without line breaks, and cut where it is long."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= length else line[: length - 3] + "..."
-
-
-def unknown(what: str, value: object, accepted: list[str]) -> UserError:
-    """The error for a name that is not in a list."""
+def unknown_name(what: str, value: object, accepted: list[str]) -> UserError:
+    """Make the error for a name that is not in a list."""
     return UserError(f"unknown {what} {str(value)!r}; choose from: {', '.join(accepted)}")
 
 
-def lacking(kind: str, part: type, function: str) -> UserError:
-    """The error for a part of one's own that leaves out a function which its kind cannot do without."""
+def missing_method(kind: str, part: type, function: str) -> UserError:
+    """Make the error for a user's class without a method that it must define."""
     return UserError(f"{kind} {part.__module__}.{part.__qualname__} does not define {function}: every {kind} must")

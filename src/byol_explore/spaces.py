@@ -1,7 +1,7 @@
-"""What can be seen and what can be done: the kinds of observations, and actions.
+"""Spaces of observations and actions.
 
-An observation is of one kind, or a flat dict of several by name. A kind says what its numbers are, so that nobody has
-to guess an encoder from a shape. Each has the shape and the dtype of one observation and is a leaf for `jax.tree.map`.
+An observation has one space, or a flat dict of spaces. A space says what its numbers mean, so no encoder is guessed
+from a shape. It has the shape and dtype of one observation and is a leaf for `jax.tree.map`.
 """
 
 import math
@@ -13,8 +13,8 @@ import numpy as np
 from byol_explore.types import Action
 
 
-class Kind:
-    """What all kinds have beside their size, which is how many numbers they are."""
+class ArraySpace:
+    """Base class of spaces; each has a `size`, the count of its numbers."""
 
     dtype: ClassVar[np.dtype[Any]]
 
@@ -24,7 +24,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Image(Kind):
+class Image(ArraySpace):
     """Pixels, channels last."""
 
     height: int
@@ -43,8 +43,8 @@ class Image(Kind):
 
 
 @dataclass(frozen=True)
-class Vector(Kind):
-    """Numbers whose sizes mean something."""
+class Vector(ArraySpace):
+    """Numbers with a meaningful magnitude."""
 
     size: int
 
@@ -56,18 +56,18 @@ class Vector(Kind):
 
 
 @dataclass(frozen=True)
-class Grid(Kind):
-    """Cells of symbols: each channel of a cell, such as its tile or its colour, is one of so many."""
+class Grid(ArraySpace):
+    """Cells of symbols: each channel of a cell, such as its tile or colour, is one of a number of symbols."""
 
     height: int
     width: int
-    symbols: tuple[int, ...]
+    symbols_per_channel: tuple[int, ...]
 
     dtype = np.dtype(np.uint8)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return self.height, self.width, len(self.symbols)
+        return self.height, self.width, len(self.symbols_per_channel)
 
     @property
     def size(self) -> int:
@@ -75,11 +75,11 @@ class Grid(Kind):
 
 
 @dataclass(frozen=True)
-class Tokens(Kind):
-    """A text as the numbers of its words, below `vocabulary`; 0 fills up what is shorter than `length`."""
+class Tokens(ArraySpace):
+    """A text as numbers of its words, below `vocab_size`; padded with 0 to `length`."""
 
     length: int
-    vocabulary: int
+    vocab_size: int
 
     dtype = np.dtype(np.int32)
 
@@ -102,14 +102,14 @@ class ActionSpec(NamedTuple):
     continuous: int = 0
 
     def zero(self) -> Action:
-        """An action to fill a place that nothing reads."""
+        """Return an action that is never read, for shapes and padding."""
         import jax.numpy as jnp
 
         return Action(jnp.zeros((len(self.discrete),), jnp.int32), jnp.zeros((self.continuous,)))
 
 
-class Interface(Protocol):
-    """What networks must know of what they are for: an environment's spec, or `Spaces`."""
+class HasSpaces(Protocol):
+    """The spaces that networks are made for: an environment's spec, or `Spaces`."""
 
     @property
     def name(self) -> str: ...
@@ -120,7 +120,7 @@ class Interface(Protocol):
 
 
 class Spaces(NamedTuple):
-    """What is seen and done where there is no environment to ask."""
+    """Spaces without an environment."""
 
     observation: ObservationSpec
     action: ActionSpec

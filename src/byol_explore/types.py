@@ -1,4 +1,4 @@
-"""The data that flows between environment, actor and learner.
+"""Records that flow between environment, actor and learner; axis letters; a tree map without JAX.
 
 Axis letters, used in every shape comment of the package:
 
@@ -9,24 +9,23 @@ Axis letters, used in every shape comment of the package:
     N  size of an embedding,  M  size of a belief
     D  discrete action components,  C  continuous action dimensions
 
-Light: JAX is imported when somebody asks for it, so that processes can do without which only step environments.
+JAX is imported on first use: processes that only step environments run without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
 
 if TYPE_CHECKING:
     from jax import Array
 
-AnyArray = Any  # a jax.Array or, of an environment outside jit, a NumPy array
+
+AnyArray = Any  # a jax.Array, or a NumPy array from an environment outside jit
 PyTree = Any
-Device = Any  # jax.Device, which type checkers do not know as a type
-UNSAID = -1  # success of an episode that nobody has judged
-Encoder = Callable[[PyTree], Any]  # a module: observations [n, ...] to embeddings [n, N]
+Device = Any  # jax.Device, unknown to type checkers
+UNKNOWN_SUCCESS = -1  # the environment does not say whether the episode succeeded
+Encoder = Callable[[PyTree], Any]  # a module from observations [n, ...] to embeddings [n, N]
 
 
 class Action(NamedTuple):
@@ -45,42 +44,39 @@ class Policy(NamedTuple):
 
 
 class TimeStep(NamedTuple):
-    """What an environment answers, dm_env style: the reward and discount lead to `observation`."""
+    """A time step, dm_env style: reward and discount belong to the transition that leads to `observation`."""
 
     observation: PyTree  # [...]
     reward: AnyArray  # [] 0 at the first observation of an episode
     discount: AnyArray  # [] 0 at termination, 1 otherwise (also at truncation)
     is_first: AnyArray  # [] first observation of an episode: resets recurrent state
     is_last: AnyArray  # [] last observation: the next action is ignored
-    success: AnyArray = None  # [] of an environment that judges its episodes: 1 or 0 at the end of one
-
-    def with_success(self) -> TimeStep:
-        """With `success` in any case (int8), UNSAID where the environment has none: environments can be mixed then."""
-        given, shape = self.success, self.is_last.shape
-        if isinstance(given, np.ndarray) and (given.dtype, given.shape) == (np.int8, shape):
-            return self
-        numpy = np if isinstance(self.is_last, np.ndarray) else _jnp()
-        success = UNSAID if given is None else given
-        return self._replace(success=numpy.broadcast_to(numpy.asarray(success, numpy.int8), shape))
+    success: AnyArray  # [] int8, read at an episode's end: 1, 0, or UNKNOWN_SUCCESS if the env does not say
 
 
-class Memory(NamedTuple):
-    """What the agent carries from one observation to the next."""
+class RecurrentState(NamedTuple):
+    """The state that the agent carries from one observation to the next."""
 
-    core: PyTree  # recurrent state of the policy's representation
-    curious: PyTree  # recurrent state of the curiosity's own representation, () when shared
-    action: Action  # the action before the coming observation
-    reward: Array  # the extrinsic reward that came with it
-    episode: PyTree = ()  # what the curiosity remembers of the episode under way, () of one that remembers nothing
+    policy_core: PyTree  # recurrent state of the policy's representation
+    curiosity_core: PyTree  # recurrent state of the method's own representation, () if shared
+    prev_action: Action  # the action before the coming observation
+    prev_reward: Array  # the extrinsic reward that came with it
+    episodic_memory: PyTree = ()  # of the method, () without one
 
 
-class Sequence(NamedTuple):
-    """What a curiosity reads of a batch of sequences, time-major; see `Trajectory`."""
+class SequenceBatch(NamedTuple):
+    """The part of a batch of sequences that intrinsic methods read, time-major; see `Trajectory`."""
 
     observation: PyTree  # [T, B, ...]
     action: Action  # [T-1, B, ...]
-    is_first: AnyArray  # [T, B] also where it is filled up, so that nothing leads there
-    filling: AnyArray = None  # [T, B] what fills up sequences that are shorter than others; None where none is
+    is_first: AnyArray  # [T, B] True in padding too, so no transition leads into it
+    padding: AnyArray = None  # [T, B] True behind the end of shorter sequences; None without padding
+    raw_observation: PyTree = None  # [T, B, ...] before normalisation; None if `observation` is not normalised
+
+    @property
+    def raw(self) -> PyTree:
+        """Return observations [T, B, ...] before normalisation."""
+        return self.observation if self.raw_observation is None else self.raw_observation
 
     @property
     def valid(self) -> Array:
@@ -88,13 +84,13 @@ class Sequence(NamedTuple):
         return ~self.is_first[1:]
 
     @property
-    def seen(self) -> Array:
-        """[T, B]: observations that somebody has made."""
-        return _jnp().ones(self.is_first.shape, bool) if self.filling is None else ~self.filling
+    def observed(self) -> Array:
+        """[T, B]: False for padding."""
+        return _jnp().ones(self.is_first.shape, bool) if self.padding is None else ~self.padding
 
 
-class Before(NamedTuple):
-    """What came right before each observation of a sequence; nothing of it counts where an episode begins."""
+class PreviousStep(NamedTuple):
+    """The action and reward before each observation of a sequence; ignored at the first one of an episode."""
 
     action: Action  # [T, B, ...]
     reward: AnyArray  # [T, B]
@@ -108,19 +104,22 @@ class Trajectory(NamedTuple):
     action: Action  # [T-1, B, ...]
     reward: AnyArray  # [T-1, B] extrinsic, as the environment gave it
     discount: AnyArray  # [T-1, B] 0 at termination, 1 otherwise; gamma is the learner's
-    policy: Policy  # [T-1, B, ...] that acted: the target policy as it was then
-    task: AnyArray  # [T, B] int32, of the episode that each observation belongs to
-    memory: Memory  # [B, ...] before observation 0
+    behaviour_policy: Policy  # [T-1, B, ...] the target policy at the time of acting
+    task_id: AnyArray  # [T, B] int32, of the episode of each observation
+    initial_state: RecurrentState  # [B, ...] before observation 0
 
     @property
-    def sequence(self) -> Sequence:
-        """What of it a curiosity reads."""
-        return Sequence(self.observation, self.action, self.is_first)
+    def sequence(self) -> SequenceBatch:
+        """Return the part that intrinsic methods read."""
+        return SequenceBatch(self.observation, self.action, self.is_first)
 
     @property
-    def before(self) -> Before:
-        """What an agent remembered at each of its observations."""
-        first, rest = Before(self.memory.action, self.memory.reward), Before(self.action, self.reward)
+    def previous(self) -> PreviousStep:
+        """Return the previous action and reward at each observation."""
+        first, rest = (
+            PreviousStep(self.initial_state.prev_action, self.initial_state.prev_reward),
+            PreviousStep(self.action, self.reward),
+        )
         import jax
 
         return jax.tree.map(lambda one, others: _jnp().concatenate([one[None], others]), first, rest)
@@ -143,3 +142,22 @@ def _jnp() -> Any:
     import jax.numpy as jnp
 
     return jnp
+
+
+def numpy_tree_map(
+    function: Callable[..., Any], tree: Any, *others: Any, is_leaf: Callable[[Any], bool] = lambda _: False
+) -> Any:
+    """Apply a function to the arrays at each place of equal trees of mappings and tuples; without JAX."""
+    if tree is None:
+        return None
+    if is_leaf(tree):
+        return function(tree, *others)
+    if isinstance(tree, Mapping):
+        return {
+            name: numpy_tree_map(function, part, *(other[name] for other in others), is_leaf=is_leaf)
+            for name, part in tree.items()
+        }
+    if isinstance(tree, tuple):
+        parts = [numpy_tree_map(function, *each, is_leaf=is_leaf) for each in zip(tree, *others, strict=True)]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    return function(tree, *others)

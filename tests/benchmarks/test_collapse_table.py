@@ -1,4 +1,4 @@
-"""The benchmark of collapses at tiny sizes: its figures mean what they say, and variants start as they are named."""
+"""The collapse benchmark at tiny sizes: its metrics by hand, and the initialisation of its variants."""
 
 import importlib.util
 import json
@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from builders import assert_trees_close
-from byol_explore.envs.base import EnvSpec
+from byol_explore.agent.learner import Learner
+from byol_explore.config.presets import make_config
+from byol_explore.envs.interface import EnvSpec
 from byol_explore.errors import UserError
-from byol_explore.learner import Learner
-from byol_explore.runtime import first_look
-from byol_explore.settings.presets import make_config
+from byol_explore.networks import centering
 from byol_explore.spaces import ActionSpec, Image
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "collapse.py"
@@ -38,11 +38,10 @@ def tiny(collapse: Any, **changes: Any) -> Any:
     return collapse.Arguments(**{**settings, **changes})
 
 
-@pytest.mark.slow
-def test_it_trains_each_variant_and_writes_its_figures(
+def test_each_variant_is_trained_and_its_figures_are_written(
     collapse: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(first_look, "STEPS", 16)
+    monkeypatch.setattr(centering, "STEPS", 16)
     collapse.main(tiny(collapse, json=tmp_path / "figures.json"))
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert list(figures) == ["nothing", "centered"]
@@ -55,30 +54,30 @@ def test_it_trains_each_variant_and_writes_its_figures(
     assert "centered" in capsys.readouterr().out
 
 
-def test_the_variant_that_won_is_the_agents_own_start(collapse: Any) -> None:
+def test_deviation_16_is_the_initialisation_of_the_agent(collapse: Any) -> None:
     spec = EnvSpec("test", Image(12, 12, 1), ActionSpec((3,)), 10)
-    seen = np.random.default_rng(0).integers(0, 256, (32, 12, 12, 1)).astype(np.uint8)
+    observation = np.random.default_rng(0).integers(0, 256, (32, 12, 12, 1)).astype(np.uint8)
     learner = Learner(make_config("atari"), spec, 1)
-    fresh, own = (learner.init(jax.random.key(0), observation).online for observation in (None, seen))
-    world = collapse.make_world(fresh, seen, collapse.VARIANTS["deviation-16"])
+    fresh, own = (learner.init(jax.random.key(0), warmup).online for warmup in (None, observation))
+    world = collapse.make_world(fresh, observation, collapse.VARIANTS["deviation-16"])
     assert_trees_close(world.representation, own.actor.representation)
     assert_trees_close(world.target, own.actor.representation.encoder)
 
 
-def test_embeddings_in_few_directions_have_a_low_rank_and_no_constant_explains_them(collapse: Any) -> None:
+def test_rank_counts_the_directions_of_embeddings(collapse: Any) -> None:
     corners = np.repeat(np.concatenate([np.eye(3), -np.eye(3)]), 2, axis=0)
-    figures = collapse.vitals(np.asarray([0.5, 1.0]), corners, corners)
+    figures = collapse.collapse_metrics(np.asarray([0.5, 1.0]), corners, corners)
     assert figures["spread"] == pytest.approx(1.0)
     assert figures["rank"] == pytest.approx(3.0)
     assert figures["growth"] == pytest.approx(2.0)
     assert figures["explained"] == pytest.approx(1.0 - 0.75 / 2.0)
 
 
-def test_near_a_constant_a_small_error_explains_nothing(collapse: Any) -> None:
+def test_small_error_near_a_constant_explains_nothing(collapse: Any) -> None:
     angle = np.linspace(-0.1, 0.1, 21)
     alike = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
     constant = 2.0 - 2.0 * np.linalg.norm(alike.mean(axis=0))
-    figures = collapse.vitals(np.full(2, constant), alike, alike)
+    figures = collapse.collapse_metrics(np.full(2, constant), alike, alike)
     assert figures["spread"] < 0.01
     assert figures["explained"] == pytest.approx(0.0)
 
@@ -93,11 +92,11 @@ def test_near_a_constant_a_small_error_explains_nothing(collapse: Any) -> None:
         ({"side": 40}, "side 40 must divide 84"),
     ],
 )
-def test_mistakes_are_named(collapse: Any, changes: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_user_errors(collapse: Any, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         tiny(collapse, **changes).validate()
 
 
-def test_it_has_a_help_page() -> None:
-    answer = subprocess.run([sys.executable, PATH, "--help"], capture_output=True, text=True, check=True)
-    assert "--updates" in answer.stdout
+def test_help_lists_the_options() -> None:
+    result = subprocess.run([sys.executable, PATH, "--help"], capture_output=True, text=True, check=True)
+    assert "--updates" in result.stdout

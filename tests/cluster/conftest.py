@@ -1,4 +1,4 @@
-"""A small Ray cluster for all tests of a file that wants one; whatever became of them, nothing of it is left behind."""
+"""Fixtures: a small Ray cluster per test module, and checks that nothing of it is left."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,32 +6,32 @@ from pathlib import Path
 import pytest
 import ray
 
-from byol_explore.runtime.cluster import crew
-from byol_explore.runtime.cluster.connecting import Connection
-from cluster.crews import started
-from cluster.watching import ours, until
+from byol_explore.runtime.cluster import actor_pool
+from byol_explore.runtime.cluster.ray_client import RayConnection
+from cluster.processes import cluster_processes, wait_until
+from cluster.ray_runs import started
 
 ACTORS = 4
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """Found by everybody who would start one; ended at last, and looked after."""
-    before, shared = ours(), set(Path("/dev/shm").iterdir())
-    connection = Connection("", ACTORS, 0)
+    """Start a cluster that all tests of a module use. Fails if processes or shared memory are left."""
+    before, shared = cluster_processes(), set(Path("/dev/shm").iterdir())
+    connection = RayConnection("", ACTORS, 0)
     try:
         yield
     finally:
         connection.close()
-        until(lambda: ours() <= before, "processes of Ray are left")
+        wait_until(lambda: cluster_processes() <= before, "processes of Ray are left")
         assert set(Path("/dev/shm").iterdir()) <= shared
         assert not ray.is_initialized()
 
 
 @pytest.fixture(autouse=True)
-def nobody_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A test that fails does not disturb the next; and nobody waits long before a new start."""
-    monkeypatch.setattr(crew, "BACK_OFF", 0.05)
+def close_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the runs of a test, also if it fails, and shorten the pause before restarts."""
+    monkeypatch.setattr(actor_pool, "BACK_OFF", 0.05)
     yield
     while started:
         started.pop().close()

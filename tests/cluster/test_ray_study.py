@@ -1,4 +1,4 @@
-"""A study on Ray: fake runs begin, fail, are tried again and are interrupted as on one machine."""
+"""Tests of a study on Ray with fake runs: failures, retries and interruptions."""
 
 import os
 import signal
@@ -12,31 +12,36 @@ import pytest
 import ray
 
 from byol_explore.errors import UserError
-from byol_explore.interrupts import Interrupts
-from byol_explore.study import ray_tasks
-from byol_explore.study.processes import usable_cores
-from byol_explore.study.ray_tasks import Host, RayTasks
+from byol_explore.study import ray_launcher, runner
+from byol_explore.study.ray_launcher import RayLauncher, RayRunHost
 from byol_explore.study.runner import run_study
+from byol_explore.utils.interrupts import SignalGuard
+from byol_explore.utils.processes import available_core_ids
 from study.helpers import fake_command, study_with
-from study.test_processes import is_alive
+from study.test_launchers import is_alive
 from study.test_runner import Spy, facts
 
 PATIENCE = 300.0  # seconds that a loaded machine is given
-run_with_ray = partial(run_study, make_command=fake_command, launch=RayTasks)
+run_with_ray = partial(run_study, launch=RayLauncher)
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    """Of Ray, also when a test fails."""
+def fake_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "child_command", fake_command)
+
+
+@pytest.fixture(autouse=True)
+def ray_is_shut_down() -> Iterator[None]:
+    """Fail a test that leaves Ray initialized, and shut it down."""
     try:
         yield
     finally:
-        was_left = ray.is_initialized()
+        is_left = ray.is_initialized()
         ray.shutdown()
-    assert not was_left
+    assert not is_left
 
 
-def test_runs_are_run_and_those_that_fail_are_tried_again_and_resumed(tmp_path: Path) -> None:
+def test_failed_runs_are_retried_and_resumed(tmp_path: Path) -> None:
     spy, study = Spy(), study_with("good", "crash", "hopeless")
     states = run_with_ray(study, tmp_path / "s", parallel=2, retries=1, display=spy)
     assert [state.state for state in states.values()] == ["done", "done", "failed"]
@@ -47,11 +52,11 @@ def test_runs_are_run_and_those_that_fail_are_tried_again_and_resumed(tmp_path: 
     log = (tmp_path / "s" / "logs" / "probe-memory" / "crash-seed0.log").read_text()
     assert log.count("$ byol-explore train") == 2
     assert "error: it broke" in log
-    assert any("crash-seed0: failed (exit code 3): it broke; it will be tried again" in said for said in spy.said)
+    assert any("crash-seed0: failed (exit code 3): it broke; it will be tried again" in text for text in spy.messages)
 
 
-def test_an_interruption_stops_what_runs_and_what_waits_for_room(tmp_path: Path) -> None:
-    """Only one has room: the other never begins."""
+def test_interruption_stops_running_and_waiting_runs(tmp_path: Path) -> None:
+    """The cluster has room for one run: the other never begins."""
     study, directory = study_with("hang", "hang_2"), tmp_path / "s"
     pids = [directory / "probe-memory" / f"{name}-seed0" / "pid" for name in ("hang", "hang_2")]
 
@@ -62,31 +67,31 @@ def test_an_interruption_stops_what_runs_and_what_waits_for_room(tmp_path: Path)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(Interrupts.Stopped):
-        run_with_ray(study, directory, parallel=2, launch=partial(RayTasks, cpus=len(usable_cores())))
-    begun = [path for path in pids if path.exists()]
-    assert len(begun) == 1
-    assert not is_alive(int(begun[0].read_text()))
-    assert (begun[0].parent / "summary.json").exists(), "it has saved"
+    with pytest.raises(SignalGuard.StoppedBySignal):
+        run_with_ray(study, directory, parallel=2, launch=partial(RayLauncher, cpus=len(available_core_ids())))
+    started = [path for path in pids if path.exists()]
+    assert len(started) == 1
+    assert not is_alive(int(started[0].read_text()))
+    assert (started[0].parent / "summary.json").exists(), "it has not saved"
 
 
-def test_a_lost_host_is_a_failure_in_words(tmp_path: Path) -> None:
+def test_lost_host_fails_its_run_with_a_message(tmp_path: Path) -> None:
     study, directory, spy = study_with("hang"), tmp_path / "s", Spy()
     path = directory / "probe-memory" / "hang-seed0" / "pid"
 
-    def lose() -> None:
+    def kill_host() -> None:
         deadline = time.monotonic() + PATIENCE
         while not (path.parent / "metrics.jsonl").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         os.kill(_parent(int(path.read_text())), signal.SIGKILL)
 
-    threading.Thread(target=lose, daemon=True).start()
+    threading.Thread(target=kill_host, daemon=True).start()
     try:
         states = run_with_ray(study, directory, display=spy)
     finally:
         os.kill(
             int(path.read_text()), signal.SIGKILL
-        )  # it plays a run, but does not end with Ray's process as one does
+        )  # unlike a real run, the fake one does not end with Ray's process
     assert states["probe-memory/hang-seed0"].message == "its host, or Ray's process beside it, is lost"
 
 
@@ -94,25 +99,25 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_what_no_host_can_give_is_refused() -> None:
+def test_more_resources_than_any_host_has_are_refused() -> None:
     with pytest.raises(UserError, match=r"no host has --cpus 1000 and --gpus 0 for a run: they have \d+ and 0"):
-        RayTasks(1, cpus=1000)
+        RayLauncher(1, cpus=1000)
 
 
 @pytest.mark.parametrize("settings", [{"cpus": 0}, {"cpus": float("nan")}, {"gpus": -1}])
-def test_nonsense_is_refused_before_ray_begins(settings: dict[str, float]) -> None:
+def test_invalid_resources_are_refused_before_ray_starts(settings: dict[str, float]) -> None:
     with pytest.raises(UserError, match="it must be at least"):
-        RayTasks(1, **settings)
+        RayLauncher(1, **settings)
 
 
-def test_a_cluster_that_is_not_there_is_named() -> None:
-    with pytest.raises(UserError, match=r"there is no Ray cluster at --address 127.0.0.1:1: .*refused"):
-        RayTasks(1, address="127.0.0.1:1")
+def test_unreachable_cluster_is_named() -> None:
+    with pytest.raises(UserError, match=r"--address '127.0.0.1:1': no cluster listens there .*refused"):
+        RayLauncher(1, address="127.0.0.1:1")
     with pytest.raises(UserError, match="--address is 'here': it must be host:port"):
-        RayTasks(1, address="here")
+        RayLauncher(1, address="here")
 
 
-def test_another_version_there_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_tasks, "versions", lambda: {"byol-explore": "9"})
+def test_run_does_not_start_on_a_host_with_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_launcher, "versions", lambda: {"byol-explore": "9"})
     with pytest.raises(OSError, match=r"has byol-explore 9, not 1"):
-        Host().run([], "log", "title", {"version": "1"})
+        RayRunHost().run([], "log", "title", {"version": "1"})

@@ -1,4 +1,4 @@
-"""The benchmark of acting with Ray at tiny sizes."""
+"""Test of the benchmark of acting with Ray, at tiny sizes."""
 
 import importlib
 import json
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 def test_both_kinds_of_inference_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    for name in ("scale", "sebulba", "sleeping", "glancing", "figures"):
+    for name in ("scale", "sebulba", "sleep_env", "block_mean_encoder", "figures"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     module = importlib.import_module("scale")
     path = tmp_path / "figures.json"

@@ -1,4 +1,4 @@
-"""A Gymnasium environment with wide observations, whose sequences go through Ray's object store: `Wide-v0`."""
+"""A Gymnasium environment with wide observations, whose rollouts go through Ray's object store: `Wide-v0`."""
 
 import gymnasium
 import numpy as np
@@ -6,7 +6,7 @@ from gymnasium import spaces
 
 from unruly import LENGTH, Unruly
 
-WIDTH = 1 << 16  # numbers, of which a sequence is above what Ray sends beside its store
+WIDTH = 1 << 16  # numbers; a rollout of them is too large for Ray to send without its store
 
 
 class Wide(Unruly):

@@ -1,4 +1,4 @@
-"""Curiosity without an agent: it follows streams that are cut anywhere, and what fills sequences up counts nowhere."""
+"""Streams cut at any step have the uncertainties of whole ones, and padding changes nothing."""
 
 import functools
 from typing import Any
@@ -20,150 +20,150 @@ from builders import (
     small_actor,
     small_network,
 )
-from byol_explore.curiosity.bonus import Bonus, BonusState
-from byol_explore.ops import moments
-from byol_explore.settings.parts import CuriosityConfig
+from byol_explore.config.sections import CuriosityConfig
+from byol_explore.curiosity.bonus import Bonus, BonusConfig, BonusState
+from byol_explore.ops import rewards
 from byol_explore.spaces import ActionSpec, Spaces, Vector
-from byol_explore.types import Action, Sequence
+from byol_explore.types import Action, SequenceBatch
 
 SPEC = make_spec("vector", "hybrid")
-FOLLOW, UPDATE = jit(Bonus.follow, static_argnums=0), jit(Bonus.update, static_argnums=0)
+stream_uncertainty = jit(Bonus.stream_uncertainty, static_argnums=0)
+update = jit(Bonus.update, static_argnums=0)
 
 
 @functools.cache
-def started(method: str = "byol-explore", core: str = "gru", horizon: int = 3) -> tuple[Bonus, BonusState]:
-    bonus = Bonus(SPEC, method, network=small_network(core), curiosity=CuriosityConfig(horizon=horizon))
+def init(method: str = "byol-explore", core: str = "gru", horizon: int = 3) -> tuple[Bonus, BonusState]:
+    bonus = Bonus(SPEC, method, BonusConfig(small_network(core), CuriosityConfig(horizon=horizon)))
     observation = random_observation(np.random.default_rng(0), SPEC, (64,))
     return bonus, jit(bonus.init)(jax.random.key(0), observation)
 
 
-def sequence_of(seed: int = 0) -> Sequence:
+def make_sequence(seed: int = 0) -> SequenceBatch:
     return make_trajectory(SPEC, small_actor(SPEC), seed).sequence
 
 
-def cut(sequence: Sequence, start: int, stop: int) -> Sequence:
-    """From one observation to another."""
+def cut(sequence: SequenceBatch, start: int, stop: int) -> SequenceBatch:
+    """Return observations `start` to `stop`, both included."""
     observation, is_first = jax.tree.map(lambda x: x[start : stop + 1], (sequence.observation, sequence.is_first))
-    return Sequence(observation, jax.tree.map(lambda x: x[start:stop], sequence.action), is_first)
+    return SequenceBatch(observation, jax.tree.map(lambda x: x[start:stop], sequence.action), is_first)
 
 
-def filled(sequence: Sequence, steps: int = 3, others: int = 2) -> Sequence:
-    """Longer and wider by nonsense that says of itself that it is none."""
+def pad(sequence: SequenceBatch, steps: int = 3, others: int = 2) -> SequenceBatch:
+    """Add padding with arbitrary content: more steps and more sequences."""
     wide = [(0, steps), (0, others)]
     observation, is_first, action = jax.tree.map(
         lambda x: jnp.pad(x, [*wide, *[(0, 0)] * (x.ndim - 2)], constant_values=True),
         (sequence.observation, sequence.is_first, sequence.action),
     )
-    filling = jnp.pad(jnp.zeros((TIME, BATCH), bool), wide, constant_values=True)
-    return Sequence(jax.tree.map(lambda x: jnp.where(x == 1, 50.0, x), observation), action, is_first, filling)
+    padding = jnp.pad(jnp.zeros((TIME, BATCH), bool), wide, constant_values=True)
+    return SequenceBatch(jax.tree.map(lambda x: jnp.where(x == 1, 50.0, x), observation), action, is_first, padding)
 
 
 @pytest.mark.parametrize(("core", "horizon", "steps"), [("gru", 3, 6), ("lstm", 3, 6), ("gru", 5, 1), ("gru", 5, 2)])
-def test_following_says_what_the_method_says_of_the_whole(core: str, horizon: int, steps: int) -> None:
-    """Also of sequences that are shorter than the horizon."""
-    bonus, state = started(core=core, horizon=horizon)
-    sequence, memory = cut(sequence_of(), 0, steps), bonus.initial_memory(state, BATCH)
+def test_a_stream_has_the_uncertainties_of_a_sequence(core: str, horizon: int, steps: int) -> None:
+    """Also if the sequence is shorter than the horizon."""
+    bonus, state = init(core=core, horizon=horizon)
+    sequence, stream = cut(make_sequence(), 0, steps), bonus.init_stream(state, BATCH)
 
-    def whole(sequence: Sequence) -> Any:
-        view, seen = bonus.view(state.networks, state, memory, sequence)
-        return state.networks.method(state.method, view, seen).uncertainty
+    def whole(sequence: SequenceBatch) -> Any:
+        view, seen = bonus.forward(state.networks, state, stream, sequence)
+        return state.networks.method(state.method_state, view, seen).uncertainty
 
-    _, _, uncertainty = FOLLOW(bonus, state, memory, bonus.opened(state, BATCH), sequence)
+    _, _, uncertainty = stream_uncertainty(bonus, state, stream, bonus.init_carry(state, BATCH), sequence)
     valid = np.asarray(sequence.valid)
     np.testing.assert_allclose(np.asarray(uncertainty)[valid], np.asarray(jit(whole)(sequence))[valid], rtol=1e-4)
 
 
 @pytest.mark.parametrize("method", ["byol-explore", "icm"])
-def test_a_stream_that_is_cut_anywhere_is_seen_as_if_it_were_whole(method: str) -> None:
-    """Predictions under way cross the cut, K = 3 steps ahead, and so does the memory."""
-    bonus, state = started(method)
-    sequence, memory, carry = sequence_of(), bonus.initial_memory(state, BATCH), bonus.opened(state, BATCH)
-    after, _, whole = FOLLOW(bonus, state, memory, carry, sequence)
+def test_a_stream_may_be_cut_at_any_step(method: str) -> None:
+    """Pending predictions of K = 3 steps cross the cut, and so does the recurrent state."""
+    bonus, state = init(method)
+    sequence, stream, carry = make_sequence(), bonus.init_stream(state, BATCH), bonus.init_carry(state, BATCH)
+    after, _, whole = stream_uncertainty(bonus, state, stream, carry, sequence)
     parts = []
     for start, stop in ((0, 2), (2, 5), (5, 6)):
-        memory, carry, part = FOLLOW(bonus, state, memory, carry, cut(sequence, start, stop))
+        stream, carry, part = stream_uncertainty(bonus, state, stream, carry, cut(sequence, start, stop))
         parts.append(part)
-    assert_trees_close(memory, after)
+    assert_trees_close(stream, after)
     np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["byol-explore", "rnd", "icm"])
-def test_what_fills_up_counts_nowhere(method: str) -> None:
-    """Neither in losses, statistics and gradients, nor in memory and windows."""
-    bonus, state = started(method)
-    sequence, memory = sequence_of(), bonus.initial_memory(state, BATCH)
-    wide = bonus.initial_memory(state, BATCH + 2)
-    expected, metrics = UPDATE(bonus, state, memory, sequence)
-    found, others = UPDATE(bonus, state, wide, filled(sequence))
+def test_padding_changes_nothing(method: str) -> None:
+    """Neither losses, statistics and gradients, nor stream state and predictions."""
+    bonus, state = init(method)
+    sequence, stream = make_sequence(), bonus.init_stream(state, BATCH)
+    wide = bonus.init_stream(state, BATCH + 2)
+    expected, metrics = update(bonus, state, stream, sequence)
+    found, others = update(bonus, state, wide, pad(sequence))
     assert_trees_close(found, expected, rtol=1e-4)
     assert_trees_close(others, metrics, rtol=1e-4)
-    (ours, carry, uncertainty), (theirs, windows, error) = (
-        FOLLOW(bonus, state, before, bonus.opened(state, size), one)
-        for before, size, one in ((wide, BATCH + 2, filled(sequence)), (memory, BATCH, sequence))
+    (padded, padded_carry, padded_uncertainty), (plain, carry, uncertainty) = (
+        stream_uncertainty(bonus, state, before, bonus.init_carry(state, size), one)
+        for before, size, one in ((wide, BATCH + 2, pad(sequence)), (stream, BATCH, sequence))
     )
-    assert_trees_close(jax.tree.map(lambda x: x[:BATCH], ours), theirs)
-    assert_trees_close(jax.tree.map(lambda x: x[:, :BATCH], carry), windows)
-    valid = np.asarray(sequence.valid)
-    np.testing.assert_allclose(np.asarray(uncertainty)[: TIME - 1, :BATCH][valid], np.asarray(error)[valid], rtol=1e-4)
+    assert_trees_close(jax.tree.map(lambda x: x[:BATCH], padded), plain)
+    assert_trees_close(jax.tree.map(lambda x: x[:, :BATCH], padded_carry), carry)
+    valid, found = np.asarray(sequence.valid), np.asarray(padded_uncertainty)[: TIME - 1, :BATCH]
+    np.testing.assert_allclose(found[valid], np.asarray(uncertainty)[valid], rtol=1e-4)
 
 
-def test_the_memory_matters_until_an_episode_begins() -> None:
-    bonus, state = started()
-    sequence, memory, carry = sequence_of(), bonus.initial_memory(state, BATCH), bonus.opened(state, BATCH)
-    other = memory._replace(core=memory.core + 1.0)
-    running = sequence._replace(is_first=jnp.zeros((TIME, BATCH), bool))
-    one, two = (FOLLOW(bonus, state, before, carry, running)[2] for before in (other, memory))
+def test_the_recurrent_state_is_reset_where_an_episode_begins() -> None:
+    bonus, state = init()
+    sequence, stream, carry = make_sequence(), bonus.init_stream(state, BATCH), bonus.init_carry(state, BATCH)
+    other = stream._replace(core=stream.core + 1.0)
+    no_start = sequence._replace(is_first=jnp.zeros((TIME, BATCH), bool))
+    one, two = (stream_uncertainty(bonus, state, before, carry, no_start)[2] for before in (other, stream))
     assert largest(one[0] - two[0]) > 1e-4
-    beginning = running._replace(is_first=running.is_first.at[0].set(True))
-    one, two = (FOLLOW(bonus, state, before, carry, beginning) for before in (other, memory))
+    start = no_start._replace(is_first=no_start.is_first.at[0].set(True))
+    one, two = (stream_uncertainty(bonus, state, before, carry, start) for before in (other, stream))
     assert_trees_close(one, two, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("method", ["byol-explore", "rnd", "icm"])
-def test_it_learns(method: str) -> None:
-    bonus, state = started(method)
-    memory, sequence, losses = bonus.initial_memory(state, BATCH), sequence_of(), []
+def test_updates_lower_the_loss(method: str) -> None:
+    bonus, state = init(method)
+    stream, sequence, losses = bonus.init_stream(state, BATCH), make_sequence(), []
     for _ in range(60):
-        state, metrics = UPDATE(bonus, state, memory, sequence)
+        state, metrics = update(bonus, state, stream, sequence)
         losses.append(float(metrics["loss_curiosity"]))
     assert losses[-1] < 0.9 * losses[0]
 
 
-def test_paying_uses_what_is_known() -> None:
-    """max(l / sigma - mu, 0) with sigma and mu of the batches that were judged, by hand."""
-    bonus, _ = started()
-    normalizer, valid = moments.initial_normalizer(), np.ones((5, 3), bool)
+def test_normalize_divides_by_sigma_and_clips_at_the_mean() -> None:
+    """max(l / sigma - mu, 0) by hand, with sigma and mu of the batches before."""
+    bonus, _ = init()
+    normalizer, valid = rewards.init_normalizer(), np.ones((5, 3), bool)
     for seed in range(2):
-        normalizer, _ = bonus.judge(normalizer, jax.random.uniform(jax.random.key(seed), (5, 3)), valid)
+        normalizer, _ = bonus.update_and_normalize(normalizer, jax.random.uniform(jax.random.key(seed), (5, 3)), valid)
     uncertainty = np.random.default_rng(0).random((5, 3)).astype(np.float32)
     valid[1, 2] = False
     weight, (raw, normalized) = 1 - 0.99**2, normalizer
     mean, square = float(raw.mean) / weight, float(raw.mean_square) / weight
     sigma, threshold = np.sqrt(square - mean**2 + 1e-8), float(normalized.mean) / weight
     expected = np.maximum(uncertainty / sigma - threshold, 0.0) * valid
-    np.testing.assert_allclose(bonus.pay(normalizer, uncertainty, valid), expected, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(bonus.normalize(normalizer, uncertainty, valid), expected, rtol=1e-3, atol=1e-5)
 
 
-def test_a_batch_with_the_weight_of_several_moves_the_statistics_as_far_as_these() -> None:
-    bonus, _ = started()
+def test_one_batch_may_count_as_several() -> None:
+    bonus, _ = init()
     uncertainty, valid = np.random.default_rng(0).random((5, 3)).astype(np.float32), np.ones((5, 3), bool)
-    first, _ = bonus.judge(moments.initial_normalizer(), 3.0 * uncertainty, valid)
+    first, _ = bonus.update_and_normalize(rewards.init_normalizer(), 3.0 * uncertainty, valid)
     one_by_one = first
     for _ in range(4):
-        one_by_one, _ = bonus.judge(one_by_one, uncertainty, valid)
-    at_once, _ = bonus.judge(first, uncertainty, valid, 4)
-    assert_trees_close(at_once.raw, one_by_one.raw)
-    assert int(at_once.normalized.batches) == int(one_by_one.normalized.batches) == 5
+        one_by_one, _ = bonus.update_and_normalize(one_by_one, uncertainty, valid)
+    at_once, _ = bonus.update_and_normalize(first, uncertainty, valid, 4)
+    assert_trees_close(at_once.uncertainty, one_by_one.uncertainty)
+    assert int(at_once.normalized.num_updates) == int(one_by_one.normalized.num_updates) == 5
 
 
-def test_a_reader_needs_nothing_but_spaces() -> None:
-    """As the module's own words have it."""
-    bonus = Bonus(Spaces(Vector(4), ActionSpec(discrete=(2,))), network=small_network())
+def test_the_example_of_the_module_runs() -> None:
+    bonus = Bonus(Spaces(Vector(4), ActionSpec(discrete=(2,))), config=BonusConfig(small_network()))
     state = jit(bonus.init)(jax.random.key(0), jax.random.normal(jax.random.key(1), (32, 4)))
-    memory, carry = bonus.initial_memory(state, 3), bonus.opened(state, 3)
+    stream, carry = bonus.init_stream(state, 3), bonus.init_carry(state, 3)
     action = Action(jnp.zeros((8, 3, 1), jnp.int32), jnp.zeros((8, 3, 0)))
-    sequence = Sequence(jnp.ones((9, 3, 4)), action, jnp.zeros((9, 3), bool))
-    _, _, uncertainty = FOLLOW(bonus, state, memory, carry, sequence)
-    normalizer, reward = bonus.judge(state.rewards, uncertainty, sequence.valid)
-    state, _ = UPDATE(bonus, state._replace(rewards=normalizer), memory, sequence)
+    sequence = SequenceBatch(jnp.ones((9, 3, 4)), action, jnp.zeros((9, 3), bool))
+    _, _, uncertainty = stream_uncertainty(bonus, state, stream, carry, sequence)
+    normalizer, reward = bonus.update_and_normalize(state.reward_normalizer, uncertainty, sequence.valid)
+    state, _ = update(bonus, state._replace(reward_normalizer=normalizer), stream, sequence)
     assert reward.shape == (8, 3)

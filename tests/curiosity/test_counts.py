@@ -1,4 +1,4 @@
-"""Hashed counts against a dictionary."""
+"""Hashed counts against slow loops."""
 
 import dataclasses
 
@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from builders import BATCH, TIME, jit, make_spec, make_trajectory, numpy_mlp, small_config
+from byol_explore.agent.learner import Learner
+from byol_explore.config.sections import PPOConfig
 from byol_explore.curiosity.counts import BITS
-from byol_explore.learner import Learner
-from byol_explore.runtime.learning import learn
-from byol_explore.settings.parts import PPOConfig
 from dropins import rollout, small
 from methods import Case, make_case
 
@@ -21,8 +20,8 @@ def case() -> Case:
     return make_case("counts")
 
 
-def slow_codes(case: Case) -> np.ndarray:
-    """[T, B] bit by bit."""
+def slow_hashes(case: Case) -> np.ndarray:
+    """Return hashes [T, B], computed bit by bit."""
     planes, found = np.asarray(case.state.planes, np.float64), np.zeros((TIME, BATCH), int)
     for t, env in np.ndindex(TIME, BATCH):
         embedding = numpy_mlp(case.state.encoder.mlp, np.asarray(case.trajectory.observation)[t, env])
@@ -31,47 +30,47 @@ def slow_codes(case: Case) -> np.ndarray:
     return found
 
 
-def test_uncertainty_falls_with_the_root_of_the_visits(case: Case) -> None:
+def test_uncertainty_is_the_inverse_root_of_the_visits(case: Case) -> None:
     _, output = case.look()
-    codes, first = slow_codes(case), np.asarray(case.trajectory.is_first)
-    learned, recent = np.asarray(case.state.counts)[codes[1:]], np.zeros((TIME - 1, BATCH))
+    hashes, first = slow_hashes(case), np.asarray(case.trajectory.is_first)
+    learned, recent = np.asarray(case.state.counts)[hashes[1:]], np.zeros((TIME - 1, BATCH))
     for t, env in np.ndindex(TIME - 1, BATCH):
         began = max(np.flatnonzero(first[: t + 1, env]), default=0)
-        recent[t, env] = np.sum(codes[began : t + 1, env] == codes[t + 1, env])
+        recent[t, env] = np.sum(hashes[began : t + 1, env] == hashes[t + 1, env])
     valid = np.asarray(case.trajectory.valid)
     slow = 1.0 / np.sqrt(1.0 + learned + recent)
     np.testing.assert_allclose(output.uncertainty[valid], slow[valid], rtol=1e-5)
     assert len(set(learned.ravel().tolist())) > 3
     assert np.sum(recent[valid] > 0) >= 2
     assert output.loss == 0
-    assert output.metrics["codes_seen"] == np.sum(np.asarray(case.state.counts) > 0)
+    assert output.metrics["hash_codes_seen"] == np.sum(np.asarray(case.state.counts) > 0)
 
 
-def test_all_that_was_seen_is_counted_and_what_fills_up_is_not(case: Case) -> None:
-    filling = np.zeros((TIME, BATCH), bool)
-    filling[4:, 1] = True
-    sequence = case.trajectory.sequence._replace(filling=jnp.asarray(filling))
-    after = jax.jit(case.method.after)(case.state, None, sequence)
+def test_update_counts_all_observations_except_padding(case: Case) -> None:
+    padding = np.zeros((TIME, BATCH), bool)
+    padding[4:, 1] = True
+    sequence = case.trajectory.sequence._replace(padding=jnp.asarray(padding))
+    after = jax.jit(case.method.update_state)(case.state, None, sequence)
     expected = np.array(case.state.counts)
-    for code, fills in zip(slow_codes(case).ravel(), filling.ravel(), strict=True):
-        expected[code] += not fills
+    for index, is_padding in zip(slow_hashes(case).ravel(), padding.ravel(), strict=True):
+        expected[index] += not is_padding
     np.testing.assert_array_equal(after.counts, expected)
 
 
-def test_an_algorithm_that_learns_from_a_rollout_twice_counts_it_once() -> None:
+def test_a_rollout_of_two_epochs_is_counted_once_by_a_learner() -> None:
     config = dataclasses.replace(small_config("counts"), algorithm="ppo", ppo=PPOConfig(epochs=2))
     learner = Learner(config, make_spec("vector"), 1)
     state = jit(learner.init)(jax.random.key(0))
-    assert learner.updates == 2
-    trajectory = make_trajectory(learner.spec, state.acting)
-    after, _ = jit(lambda state, trajectory: learn(learner, state, trajectory))(state, trajectory)
-    assert np.sum(after.curiosity.counts) == TIME * BATCH
+    assert learner.updates_per_rollout == 2
+    trajectory = make_trajectory(learner.spec, state.target_actor)
+    after, _ = jit(learner.learn_rollout)(state, trajectory)
+    assert np.sum(after.method_state.counts) == TIME * BATCH
 
 
-def test_so_does_a_curiosity_for_anybodys_agent() -> None:
+def test_a_rollout_of_two_epochs_is_counted_once_by_a_curiosity() -> None:
     once, twice, given = small("counts"), small("counts", epochs=2), rollout(12, seed=3)
     for curiosity in (once, twice):
         curiosity.learn(*given)
     assert once.progress.record.updates * 2 == twice.progress.record.updates
-    counted = [np.sum(curiosity.progress.state.method.counts) for curiosity in (once, twice)]  # pyright: ignore[reportOptionalMemberAccess]
+    counted = [np.sum(curiosity.progress.state.method_state.counts) for curiosity in (once, twice)]  # pyright: ignore[reportOptionalMemberAccess]
     assert counted[0] == counted[1] >= given.obs[..., 0].size

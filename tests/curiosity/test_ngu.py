@@ -1,4 +1,4 @@
-"""NGU against lists of what each episode has seen."""
+"""NGU against slow loops over the observations of each episode."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from builders import BATCH, TIME, call, jit, largest, leaves_with_names, numpy_mlp
-from byol_explore.curiosity.ngu import DECAY, EPSILON, LIMIT, NEIGHBOURS, XI, C, episodic
-from byol_explore.ops.moments import Moments, initial_moments
+from byol_explore.curiosity.ngu import DECAY, EPSILON, LIMIT, NEIGHBORS, XI, C, episodic_bonus
+from byol_explore.ops.rewards import RunningMoments, init_moments
 from methods import Case, explore, make_case, seen_before
 
 
@@ -23,9 +23,9 @@ def feature(case: Case, observation: np.ndarray) -> np.ndarray:
 
 
 def nearest(case: Case, t: int, env: int, seen: list[Any]) -> list[float]:
-    """Squared distances of o_{t+1} to the nearest of these observations."""
+    """Return the squared distances of o_{t+1} to the nearest of some observations."""
     here = feature(case, np.asarray(case.trajectory.observation)[t + 1, env])
-    return sorted(float(np.sum((here - feature(case, observation)) ** 2)) for observation in seen)[:NEIGHBOURS]
+    return sorted(float(np.sum((here - feature(case, observation)) ** 2)) for observation in seen)[:NEIGHBORS]
 
 
 def slow_episodic(distances: list[float]) -> float:
@@ -36,51 +36,51 @@ def slow_episodic(distances: list[float]) -> float:
 
 
 def errors(case: Case) -> np.ndarray:
-    """[T, B] of RND's predictor."""
+    """Return the errors [T, B] of RND's predictor."""
     observation = case.trajectory.observation
-    guess, truth = (
+    prediction, target = (
         np.stack([np.asarray(call(encoder, observation[t]), np.float64) for t in range(TIME)])
         for encoder in (case.method.predictor, case.state.target)
     )
-    return np.sum((guess - truth) ** 2, axis=-1)
+    return np.sum((prediction - target) ** 2, axis=-1)
 
 
-def statistics(moments: Moments) -> tuple[float, float]:
-    weight = 1.0 - DECAY ** int(moments.batches)
+def statistics(moments: RunningMoments) -> tuple[float, float]:
+    weight = 1.0 - DECAY ** int(moments.num_updates)
     mean, square = float(moments.mean) / weight, float(moments.mean_square) / weight
     return mean, np.sqrt(square - mean**2 + 1e-8)
 
 
-def test_uncertainty_is_the_novelty_in_the_episode_times_that_of_all(case: Case) -> None:
+def test_uncertainty_is_episodic_times_lifelong_novelty(case: Case) -> None:
     _, output = case.look()
-    usual = float(case.state.distances.mean_square) / (1.0 - DECAY ** int(case.state.distances.batches))
+    mean_square = float(case.state.distances.mean_square) / (1.0 - DECAY ** int(case.state.distances.num_updates))
     (mean, deviation), error = statistics(case.state.errors), errors(case)
     new, lifelong = np.zeros((TIME - 1, BATCH)), np.zeros((TIME - 1, BATCH))
     for t, env in np.ndindex(*new.shape):
-        new[t, env] = slow_episodic([d / usual for d in nearest(case, t, env, seen_before(case, t, env))])
+        new[t, env] = slow_episodic([d / mean_square for d in nearest(case, t, env, seen_before(case, t, env))])
         lifelong[t, env] = min(max(1.0 + (error[t + 1, env] - mean) / deviation, 1.0), LIMIT)
     valid = np.asarray(case.trajectory.valid)
     np.testing.assert_allclose(output.uncertainty[valid], (new * lifelong)[valid], rtol=2e-3)
-    again = [(5, 0), (2, 2), (4, 2)]  # seen in the same episode, two of them before or across other observations
+    again = [(5, 0), (2, 2), (4, 2)]  # seen in the same episode, two of them with other observations between
     assert max(new[place] for place in again) < 1.1 < 2.0 < np.median(new[valid])
-    assert new[2, 0] > 2.0  # only the former episode has seen it
+    assert new[2, 0] > 2.0  # seen in the episode before only
     assert 1.0 == lifelong[valid].min() < np.median(lifelong[valid]) < lifelong[valid].max() == LIMIT
 
 
-def test_nothing_is_worth_anything_before_distances_are_known(case: Case) -> None:
-    state = case.state._replace(distances=initial_moments(), errors=initial_moments())
+def test_uncertainty_is_zero_before_the_first_update(case: Case) -> None:
+    state = case.state._replace(distances=init_moments(), errors=init_moments())
     _, output = case._replace(state=state).look()
     np.testing.assert_array_equal(output.uncertainty, 0.0)
     assert output.loss > 0
 
 
-def test_statistics_are_those_of_what_was_learned_from(case: Case) -> None:
-    """Distances are of the neighbours inside of a sequence and an episode, with the encoder as it is then."""
-    filling = np.zeros((TIME, BATCH), bool)
-    filling[5:, 2] = True
-    first = np.asarray(case.trajectory.is_first) | filling
-    sequence = case.trajectory.sequence._replace(filling=jnp.asarray(filling), is_first=jnp.asarray(first))
-    after = jit(lambda networks, sequence: networks[0].after(case.state, networks[1], sequence))(
+def test_statistics_are_moments_of_the_sequences_learned_from(case: Case) -> None:
+    """Distances are to neighbours in the same sequence and episode, with the current encoder."""
+    padding = np.zeros((TIME, BATCH), bool)
+    padding[5:, 2] = True
+    first = np.asarray(case.trajectory.is_first) | padding
+    sequence = case.trajectory.sequence._replace(padding=jnp.asarray(padding), is_first=jnp.asarray(first))
+    after = jit(lambda networks, sequence: networks[0].update_state(case.state, networks[1], sequence))(
         (case.method, case.representation.encoder), sequence
     )
     observation, found = np.asarray(case.trajectory.observation), []
@@ -90,15 +90,15 @@ def test_statistics_are_those_of_what_was_learned_from(case: Case) -> None:
             found += nearest(case, t, env, [observation[i, env] for i in range(began, t + 1)])
     for moments, before, values in (
         (after.distances, case.state.distances, np.sqrt(found)),
-        (after.errors, case.state.errors, errors(case)[~filling]),
+        (after.errors, case.state.errors, errors(case)[~padding]),
     ):
         np.testing.assert_allclose(moments.mean, DECAY * before.mean + (1 - DECAY) * values.mean(), rtol=1e-4)
         expected = DECAY * before.mean_square + (1 - DECAY) * np.mean(values**2)
         np.testing.assert_allclose(moments.mean_square, expected, rtol=1e-4)
-        assert moments.batches == before.batches + 1
+        assert moments.num_updates == before.num_updates + 1
 
 
-def test_both_losses_train_what_they_should_and_the_uncertainty_nothing(case: Case) -> None:
+def test_the_loss_trains_both_models_and_the_uncertainty_neither(case: Case) -> None:
     @jit
     def gradients(of_loss: float, of_uncertainty: float) -> Any:
         def objective(networks: Any) -> jax.Array:
@@ -115,7 +115,7 @@ def test_both_losses_train_what_they_should_and_the_uncertainty_nothing(case: Ca
     assert largest(gradients(0.0, 1.0)) == 0
 
 
-def test_fewer_neighbours_than_there_should_be_are_the_only_ones_that_count() -> None:
-    one = episodic(jnp.asarray([0.0, *[jnp.inf] * (NEIGHBOURS - 1)]))
+def test_missing_neighbours_do_not_count() -> None:
+    one = episodic_bonus(jnp.asarray([0.0, *[jnp.inf] * (NEIGHBORS - 1)]))
     np.testing.assert_allclose(one, 1.0 / (1.0 + C), rtol=1e-6)
-    np.testing.assert_allclose(episodic(jnp.zeros(NEIGHBOURS)), 1.0 / (np.sqrt(NEIGHBOURS) + C), rtol=1e-6)
+    np.testing.assert_allclose(episodic_bonus(jnp.zeros(NEIGHBORS)), 1.0 / (np.sqrt(NEIGHBORS) + C), rtol=1e-6)

@@ -1,4 +1,4 @@
-"""What the drills share: tiny runs in processes of their own, and looks at what is left of them."""
+"""Shared parts of the drills: tiny runs in processes of their own, their checkpoints and their processes."""
 
 import argparse
 import atexit
@@ -19,26 +19,28 @@ sys.path.insert(0, str(TESTS))
 
 import numpy as np
 
-from byol_explore.report.logs import read_metrics
-from byol_explore.run.checkpoint import Checkpoints
-from byol_explore.settings.config import Config
+from byol_explore.config.config import Config
+from byol_explore.storage.checkpoint import Checkpoints
+from byol_explore.storage.metrics import read_metrics
 from runs import DISPATCH, arguments, tiny
 
 INTERVAL = 10 * DISPATCH  # steps between checkpoints
-PATIENCE = 600.0  # seconds for anything, on a loaded machine
+PATIENCE = 600.0  # seconds for any operation on a loaded machine
 ENDLESS = 10**9  # steps
 
-# Python ignores Ctrl-C where a shell has started it in the background.
+# Python ignores Ctrl-C if a shell has started it in the background.
 _MAIN = "import signal, sys; signal.signal(2, signal.default_int_handler); from byol_explore.cli.main import main"
 COMMAND = [sys.executable, "-c", f"{_MAIN}; sys.exit(main(sys.argv[1:]))"]
 
 
 def parser(text: str, count: int) -> argparse.ArgumentParser:
-    """The options of all drills; `--dir` keeps what was done, and the same command goes on there."""
+    """Make the parser of all drills; `--dir` keeps results, and the same command continues them."""
     options = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--count", type=int, default=count, help=f"how often (default {count})")
-    options.add_argument("--seed", type=int, default=0, help="of everything that is drawn (default 0)")
-    options.add_argument("--dir", type=Path, default=None, help="where runs are kept (default a new directory)")
+    options.add_argument("--count", type=int, default=count, help=f"number of repetitions (default {count})")
+    options.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
+    options.add_argument(
+        "--dir", type=Path, default=None, help="directory of the runs (default: a new one, removed at the end)"
+    )
     return options
 
 
@@ -52,23 +54,23 @@ def directory_of(options: argparse.Namespace) -> Path:
 
 
 def config_for(kind: str, **changes: Any) -> Config:
-    """A tiny run of a kind of training: inside jit, outside of it in lock step, or games with free actors."""
-    log = {"log_every": DISPATCH, "checkpoint_every": INTERVAL, "window": 10}
+    """Configure a tiny run: inside jit, outside jit in lock step, Atari, or an environment that fails on request."""
+    log = {"log_every": DISPATCH, "checkpoint_every": INTERVAL, "episode_window": 10}
     if kind == "grid":
         return dataclasses.replace(tiny(env="rooms-2", log=log), **changes)
-    env, words = {
-        "lock-step": ("gymnasium:CartPole-v1", ()),
-        "atari": ("atari:freeway", ("workers=2",)),
-        "unruly": ("gymnasium:unruly:Unruly-v0", ()),
+    env = {
+        "lock-step": "gymnasium:CartPole-v1",
+        "atari": "atari:freeway",
+        "unruly": "gymnasium:unruly:Unruly-v0",
     }[kind]
-    config = tiny(env=env, env_settings=words, log=log)
-    network = dataclasses.replace(config.network, center=False)
+    config = tiny(env=env, log=log, **({"atari": {"num_workers": 2}} if kind == "atari" else {}))
+    network = dataclasses.replace(config.network, center_encoders=False)
     runtime = dataclasses.replace(config.runtime, deterministic=kind == "lock-step", step_timeout=5.0)
     return dataclasses.replace(config, **{"network": network, "runtime": runtime, **changes})
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """Of processes that compile little, and only once."""
+    """Return environment variables with which processes compile little, and only once."""
     cache = str(directory / "cache")
     paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
@@ -78,20 +80,20 @@ def environment(directory: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
-def start(directory: Path, *words: object) -> subprocess.Popen[str]:
-    """`byol-explore` with these words; the compilation cache lies beside the run directories."""
+def spawn(directory: Path, *words: object) -> subprocess.Popen[str]:
+    """Start `byol-explore` with these arguments; the compilation cache lies beside the run directories."""
     return subprocess.Popen(
         [*COMMAND, *map(str, words)], env=environment(directory), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip
 
 
-def begin(directory: Path, run: Path, config: Config, *words: object) -> subprocess.Popen[str]:
-    return start(directory, "train", *arguments(config), "--run-dir", run, *words)
+def begin(directory: Path, run: Path, config: Config, *options: object) -> subprocess.Popen[str]:
+    return spawn(directory, "train", *arguments(config), "--run-dir", run, *options)
 
 
-def go_on(directory: Path, run: Path, *words: object) -> subprocess.Popen[str]:
-    return start(directory, "train", "--trust", "--resume", "--run-dir", run, *words)
+def resume(directory: Path, run: Path, *options: object) -> subprocess.Popen[str]:
+    return spawn(directory, "train", "--trust", "--resume", "--run-dir", run, *options)
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -104,18 +106,18 @@ def steps_logged(run: Path) -> list[int]:
     return [row["steps"] for row in read_metrics(path)] if path.exists() else []
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], every: float = 0.01) -> None:
-    """Until something is so, or the process has ended, which is an error; looked at every so many seconds."""
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], poll_seconds: float = 0.01) -> None:
+    """Wait until a condition is true. Raises a RuntimeError if the process ends before."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
-            raise RuntimeError(f"it ended too early: {process.communicate()}")
-        time.sleep(every)
+            raise RuntimeError(f"the process ended too early: {process.communicate()}")
+        time.sleep(poll_seconds)
 
 
 def contents(run: Path, step: int | None = None) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """All arrays of a checkpoint, and what was saved beside them but for the time it took."""
+    """Return the arrays of a checkpoint, and what was saved beside them except the elapsed time."""
     checkpoints = Checkpoints(run / "checkpoints")
     arrays, meta = checkpoints._read(checkpoints.steps()[-1] if step is None else step)
     meta.pop("seconds")
@@ -123,7 +125,7 @@ def contents(run: Path, step: int | None = None) -> tuple[dict[str, bytes], dict
 
 
 def children_of(pid: int) -> list[int]:
-    """Processes that it has started, by number."""
+    """Return the child processes, ordered by id."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -136,7 +138,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def still_there(processes: list[int], seconds: float = 10.0) -> int:
-    """How many of them have not ended after some seconds."""
+    """Count the processes that have not ended after some seconds."""
     deadline = time.monotonic() + seconds
     while (left := sum(_is_alive(pid) for pid in processes)) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -151,7 +153,7 @@ def _is_alive(pid: int) -> bool:
 
 
 class Record:
-    """What was done so far, a JSON line each: a drill that was stopped goes on behind its last one."""
+    """Results so far, one JSON line each: a drill that was stopped continues after the last one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,10 +1,11 @@
-"""Damage checkpoints in random ways and see whether anybody is deceived.
+"""Damage checkpoints in random ways and check that no damaged one is restored.
 
   python tests/drills/damage.py --count 300
 
-Every damage is done to a copy of a run with three checkpoints: bits are flipped, files are cut, emptied, lengthened,
-removed or taken from another checkpoint. What is restored then must be what was saved at its step, or nothing. At the
-end the newest two of a run are damaged, which goes on and on from its own new checkpoints. The last line has figures.
+Every damage is done to a copy of a run with three checkpoints: bits are flipped, files are cut, zeroed, lengthened,
+removed or taken from another checkpoint. The restored state must be the one that was saved at its step, or restoring
+must fail. At the end the newest two checkpoints of a run are damaged, and the run is resumed twice: the second time
+from its own new checkpoint. The last line has figures.
 """
 
 import random
@@ -15,43 +16,43 @@ from typing import Any
 
 import jax
 import numpy as np
-from common import DISPATCH, INTERVAL, Checkpoints, begin, config_for, directory_of, finish, go_on, parser
+from common import DISPATCH, INTERVAL, Checkpoints, begin, config_for, directory_of, finish, parser, resume
 
 from byol_explore.errors import UserError
 
 
-def flip(path: Path, other: Path, chance: random.Random) -> None:
+def flip(path: Path, other: Path, rng: random.Random) -> None:
     content = bytearray(path.read_bytes())
-    for _ in range(chance.choice([1, 1, 8])):
+    for _ in range(rng.choice([1, 1, 8])):
         if content:
-            content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     path.write_bytes(content)
 
 
-def cut(path: Path, other: Path, chance: random.Random) -> None:
+def cut(path: Path, other: Path, rng: random.Random) -> None:
     content = path.read_bytes()
-    path.write_bytes(content[: chance.randrange(len(content) + 1)])
+    path.write_bytes(content[: rng.randrange(len(content) + 1)])
 
 
-def zero(path: Path, other: Path, chance: random.Random) -> None:
+def zero(path: Path, other: Path, rng: random.Random) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
 
-def lengthen(path: Path, other: Path, chance: random.Random) -> None:
-    path.write_bytes(path.read_bytes() + chance.randbytes(64))
+def lengthen(path: Path, other: Path, rng: random.Random) -> None:
+    path.write_bytes(path.read_bytes() + rng.randbytes(64))
 
 
-def remove(path: Path, other: Path, chance: random.Random) -> None:
+def remove(path: Path, other: Path, rng: random.Random) -> None:
     path.unlink()
 
 
-def swap(path: Path, other: Path, chance: random.Random) -> None:
-    """The whole directory of arrays, or what was saved beside them, with that of another checkpoint."""
+def swap(path: Path, other: Path, rng: random.Random) -> None:
+    """Replace the arrays of a checkpoint, or the data beside them, by those of another checkpoint."""
     part = path.relative_to(other.parent).parts[1]
-    mine = other.parent / path.relative_to(other.parent).parts[0]
-    if other != mine and (mine / part).is_dir():
-        shutil.rmtree(mine / part)
-        shutil.copytree(other / part, mine / part)
+    own = other.parent / path.relative_to(other.parent).parts[0]
+    if other != own and (own / part).is_dir():
+        shutil.rmtree(own / part)
+        shutil.copytree(other / part, own / part)
 
 
 WAYS = (flip, flip, cut, zero, lengthen, remove, swap)
@@ -62,12 +63,12 @@ def arrays_of(checkpoints: Checkpoints, step: int) -> dict[str, np.ndarray]:
 
 
 def train_three(directory: Path, run: Path) -> Checkpoints:
-    """A run with three checkpoints, of which the first is kept as if it had been the best."""
+    """Train a run with three checkpoints; the first one, which would be deleted, is put back."""
     for path in (run, directory / "first"):
         shutil.rmtree(path, ignore_errors=True)
     first = run / "checkpoints" / f"step_{INTERVAL:012d}"
     for process in (lambda: begin(directory, run, config_for("grid", steps=INTERVAL)),
-                    lambda: go_on(directory, run, "--steps", 3 * INTERVAL)):  # fmt: skip
+                    lambda: resume(directory, run, "--steps", 3 * INTERVAL)):  # fmt: skip
         code, _, err = finish(process())
         if code:
             raise RuntimeError(err)
@@ -77,15 +78,15 @@ def train_three(directory: Path, run: Path) -> Checkpoints:
     return Checkpoints(run / "checkpoints")
 
 
-def damage_once(saved: Path, work: Path, template: Any, expected: dict[int, Any], chance: random.Random) -> str:
-    """What came of a damage to the newest checkpoint, or to each of the newest two."""
+def damage_once(saved: Path, work: Path, template: Any, expected: dict[int, Any], rng: random.Random) -> str:
+    """Damage up to three of the newest checkpoints. Returns the outcome of restoring."""
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(saved, work)
     checkpoints = Checkpoints(work)
     steps = checkpoints.steps()
-    for step in steps[-chance.choice([1, 1, 2, 3]) :]:
+    for step in steps[-rng.choice([1, 1, 2, 3]) :]:
         files = sorted(path for path in (work / f"step_{step:012d}").rglob("*") if path.is_file())
-        chance.choice(WAYS)(chance.choice(files), work / f"step_{chance.choice(steps):012d}", chance)
+        rng.choice(WAYS)(rng.choice(files), work / f"step_{rng.choice(steps):012d}", rng)
     try:
         restored = checkpoints.restore(template)
     except UserError:
@@ -96,19 +97,19 @@ def damage_once(saved: Path, work: Path, template: Any, expected: dict[int, Any]
     )
     if not all(jax.tree.leaves(equal)):
         return "silent"
-    return "noticed" if restored.damaged else "harmless"
+    return "noticed" if restored.skipped else "harmless"
 
 
-def goes_on(directory: Path, run: Path) -> int:
-    """Damage the newest two checkpoints and go on twice: how many intervals the second start had to repeat."""
+def resume_twice(directory: Path, run: Path) -> int:
+    """Damage the newest two checkpoints and resume twice. Returns how often a run resumed from a wrong step."""
     checkpoints = Checkpoints(run / "checkpoints")
     for step in checkpoints.steps()[-2:]:
         remove(run / "checkpoints" / f"step_{step:012d}" / "meta" / "metadata", run, random.Random(0))
-    older = checkpoints.steps()[0]
-    ends = [older + INTERVAL + DISPATCH, older + 2 * INTERVAL + DISPATCH]
+    older, newest = checkpoints.steps()[0], checkpoints.steps()[-1]
+    ends = [newest + DISPATCH, newest + INTERVAL + DISPATCH]
     repeated = 0
     for end, before in zip(ends, [older, ends[0]], strict=True):
-        code, out, err = finish(go_on(directory, run, "--steps", end))
+        code, out, err = finish(resume(directory, run, "--steps", end))
         if code or f"continuing from step {before:,}" not in out:
             print(code, out, err)
             repeated += 1
@@ -122,10 +123,10 @@ def main() -> int:
     checkpoints = train_three(directory, run)
     expected = {step: arrays_of(checkpoints, step) for step in checkpoints.steps()}
     template = jax.tree.map(jax.numpy.asarray, expected[checkpoints.steps()[0]])
-    chance, outcomes = random.Random(options.seed), Counter()
+    rng, outcomes = random.Random(options.seed), Counter()
     for _ in range(options.count):
-        outcomes[damage_once(run / "checkpoints", work, template, expected, chance)] += 1
-    repeated = goes_on(directory, run)
+        outcomes[damage_once(run / "checkpoints", work, template, expected, rng)] += 1
+    repeated = resume_twice(directory, run)
     print(
         f"damage: {options.count} damages: {outcomes['noticed']} noticed, {outcomes['refused']} refused, "
         f"{outcomes['harmless']} harmless, {outcomes['silent']} silent; with the newest two damaged, {repeated} of 2 "

@@ -1,11 +1,11 @@
-"""Let the disk be full at random moments of a run, make room, and see whether it goes on.
+"""Fill the disk at random moments of a run, make room, and check that the run can be resumed.
 
   python tests/drills/full_disk.py --count 10
 
-Where user namespaces are allowed the disk is a small one in memory, and some bytes of it are left free, so that a
-file of any kind is the first that does not fit. Elsewhere no file may grow beyond some size. A run must end with code
-2, one line and nothing half-written, and with room again become the run that never stopped, bit for bit. The last line
-has the figures.
+If user namespaces are allowed, the disk is a small one in memory with a random number of free bytes, so that any file
+may be the first that does not fit. Otherwise the size of files is limited. A run must end with code 2, a one-line error
+and no half-written file. After room is made and it is resumed, it must equal an uninterrupted run bit for bit. The last
+line has figures.
 """
 
 import os
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from common import INTERVAL, Checkpoints, begin, config_for, contents, directory_of, finish, go_on, parser
+from common import INTERVAL, Checkpoints, begin, config_for, contents, directory_of, finish, parser, resume
 
 SIZE = 64 * 2**20  # bytes of the small disk
 END = 3 * INTERVAL
@@ -37,7 +37,7 @@ def is_half_written(path: Path) -> bool:
 
 
 def once(directory: Path, disk: Path, room: int, *, is_small: bool, reference: Path) -> Outcome:
-    """A run with so many bytes of room, and what becomes of it when there is more."""
+    """Train with `room` free bytes, make room, and resume."""
     run, filler = disk / "run", disk / "filler"
     shutil.rmtree(run, ignore_errors=True)
     config = config_for("grid", steps=END)
@@ -48,7 +48,7 @@ def once(directory: Path, disk: Path, room: int, *, is_small: bool, reference: P
         process = begin(directory, run, config)
     else:
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))  # which the process inherits
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))  # the process inherits it
         process = begin(directory, run, config)
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     code, _, err = finish(process)
@@ -57,27 +57,27 @@ def once(directory: Path, disk: Path, room: int, *, is_small: bool, reference: P
     if code not in (0, 2) or len(err.splitlines()) > 1 or half:
         print(f"room for {room} bytes, code {code}: {err[:2000]}", [p for p in run.rglob("*") if is_half_written(p)])
     has_begun = (run / "config.json").exists()
-    process = go_on(directory, run) if has_begun else begin(directory, run, config)
-    resumed = finish(process)[0] == 0
-    return Outcome(code, len(err.splitlines()), half, resumed, resumed and contents(run) == contents(reference))
+    process = resume(directory, run) if has_begun else begin(directory, run, config)
+    is_resumed = finish(process)[0] == 0
+    return Outcome(code, len(err.splitlines()), half, is_resumed, is_resumed and contents(run) == contents(reference))
 
 
 def small_disk() -> None:
-    """Start again in a namespace of its own, which may mount one."""
-    words = ["unshare", "--map-root-user", "--mount", sys.executable, *sys.argv]
+    """Restart this process in a namespace that may mount a disk, if that is possible."""
+    command = ["unshare", "--map-root-user", "--mount", sys.executable, *sys.argv]
     try:
-        subprocess.run([*words[:3], "true"], check=True, capture_output=True)
+        subprocess.run([*command[:3], "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         return
     os.environ[INSIDE] = "1"
-    os.execvp(words[0], words)
+    os.execvp(command[0], command)
 
 
 def main() -> int:
     options = parser(__doc__ or "", 10).parse_args()
     if INSIDE not in os.environ:
         small_disk()
-    directory, chance, is_small = directory_of(options), random.Random(options.seed), INSIDE in os.environ
+    directory, rng, is_small = directory_of(options), random.Random(options.seed), INSIDE in os.environ
     disk, reference = directory / "disk", directory / "reference"
     disk.mkdir(exist_ok=True)
     if is_small:
@@ -92,7 +92,7 @@ def main() -> int:
     most = 5 * sum(-(-size // 4096) * 4096 for size in files) if is_small else max(files)
     outcomes = []
     for number in range(options.count):
-        room = 0 if number == 0 and is_small else chance.randrange(4096, most)
+        room = 0 if number == 0 and is_small else rng.randrange(4096, most)
         outcomes.append(once(directory, disk, room, is_small=is_small, reference=reference))
         print(room, outcomes[-1], flush=True)
     if is_small:

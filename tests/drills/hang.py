@@ -1,10 +1,10 @@
-"""Let environments hang, stop their processes, and see whether anybody notices.
+"""Let environments hang, stop their processes, and check that runs notice it.
 
   python tests/drills/hang.py --count 2      every case, with environments that hang at two different steps
 
-Each case must end in time with one line that names the environment, with a checkpoint of what was learned, and with no
-process left; then it goes on to its end. In each, somebody also presses Ctrl-C twice instead of waiting. And a trainer
-is killed whose worker is stopped. The last line has the figures.
+Each case must end in time with one line that names the environment, with a checkpoint of what was learned, and with
+no process left; then it is resumed to its end. Each case is also ended by Ctrl-C, pressed twice. At last a trainer is
+killed while its worker is stopped. The last line has figures.
 """
 
 import dataclasses
@@ -27,19 +27,21 @@ from common import (
     config_for,
     directory_of,
     finish,
-    go_on,
     parser,
+    resume,
     steps_logged,
     still_there,
     wait_for,
 )
 
+from byol_explore.envs.families import GymnasiumSettings
+
 LIMIT = 3.0  # seconds for a step
-SOON = 20.0  # in which a process ends that was told twice, on a loaded machine
+EXIT_SECONDS = 20.0  # for a process to end after the second Ctrl-C, on a loaded machine
 
 
 class Case(NamedTuple):
-    """An environment that hangs by itself in some way, or a worker process that is stopped."""
+    """An environment that hangs in some way, or a worker process that is stopped."""
 
     name: str
     how: str = ""
@@ -75,18 +77,19 @@ class Hanging:
         self.once.unlink(missing_ok=True)
         config = config_for("unruly" if case.how else "atari", steps=ENDLESS)
         if case.how:
-            words = {"kwargs.how": case.how, "kwargs.at": at, "kwargs.once": self.once}
-            words["vectorization"] = case.vectorization
-            config = dataclasses.replace(config, env_settings=tuple(f"{name}={word}" for name, word in words.items()))
+            config = dataclasses.replace(
+                config, gymnasium=GymnasiumSettings(vectorization=case.vectorization),
+                env_kwargs=(f"how={case.how}", f"at={at}", f"once={self.once}"),
+            )  # fmt: skip
         runtime = dataclasses.replace(config.runtime, deterministic=case.lock_step, step_timeout=LIMIT)
         self.process = begin(directory, self.run, dataclasses.replace(config, runtime=runtime))
         wait_for(lambda: max(steps_logged(self.run), default=0) >= 2 * DISPATCH, self.process)
         self.children = children_of(self.process.pid)
         if not case.how:
             os.kill(self.children[-1], signal.SIGSTOP)
-        wait_for(self._stands_still, self.process)
+        wait_for(self._hangs, self.process)
 
-    def _stands_still(self) -> bool:
+    def _hangs(self) -> bool:
         if self.case.how:
             return self.once.exists()
         before = len(steps_logged(self.run))
@@ -103,19 +106,19 @@ def end_by_itself(directory: Path, case: Case, at: int) -> tuple[bool, bool, boo
     logged = max(steps_logged(hanging.run))
     saved = max(Checkpoints(hanging.run / "checkpoints").steps(), default=0)
     end = ("--steps", saved + 3 * DISPATCH)
-    resumed = finish(go_on(directory, hanging.run, *end))[0] == 0
+    resumed = finish(resume(directory, hanging.run, *end))[0] == 0
     return named, saved >= logged, resumed, still_there(hanging.children)
 
 
 def end_by_hand(directory: Path, case: Case, at: int) -> tuple[float, int]:
-    """Seconds from the second Ctrl-C to the end, and processes left."""
+    """Return the seconds from the second Ctrl-C to the end, and the number of processes left."""
     hanging = Hanging(directory, case, at)
     hanging.process.send_signal(signal.SIGINT)
     time.sleep(0.3)
     began = time.monotonic()
     hanging.process.send_signal(signal.SIGINT)
     try:
-        hanging.process.communicate(timeout=SOON)
+        hanging.process.communicate(timeout=EXIT_SECONDS)
     except subprocess.TimeoutExpired:
         hanging.process.kill()
         hanging.process.communicate()
@@ -123,7 +126,7 @@ def end_by_hand(directory: Path, case: Case, at: int) -> tuple[float, int]:
 
 
 def kill_with_a_stopped_worker(directory: Path) -> int:
-    """Workers that outlive their parent."""
+    """Return the number of workers that outlive their killed trainer."""
     hanging = Hanging(directory, CASES[-1], 0)
     hanging.process.kill()
     hanging.process.communicate()
@@ -132,10 +135,10 @@ def kill_with_a_stopped_worker(directory: Path) -> int:
 
 def main() -> int:
     options = parser(__doc__ or "", 1).parse_args()
-    directory, chance = directory_of(options), random.Random(options.seed)
+    directory, rng = directory_of(options), random.Random(options.seed)
     outcomes = []
     for case in [case for _ in range(options.count) for case in CASES]:
-        at = chance.randrange(60, 120)
+        at = rng.randrange(60, 120)
         named, saved, resumed, left = end_by_itself(directory, case, at)
         seconds, also_left = end_by_hand(directory, case, at)
         outcomes.append(Outcome(named, saved, resumed, left + also_left, seconds))
@@ -147,7 +150,7 @@ def main() -> int:
         f"hang: {len(outcomes)} hangs: {named} named, {saved} saved, {resumed} resumed; after a second Ctrl-C "
         f"{slowest:.1f} s at most; {left} processes left, {orphans} of a killed trainer"
     )
-    return int(not named == saved == resumed == len(outcomes) or left + orphans > 0 or slowest >= SOON)
+    return int(not named == saved == resumed == len(outcomes) or left + orphans > 0 or slowest >= EXIT_SECONDS)
 
 
 if __name__ == "__main__":

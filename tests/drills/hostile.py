@@ -1,11 +1,11 @@
-"""Give run directories that nobody should trust to the commands that read them, and look at what comes out.
+"""Read hostile run directories with the commands for runs, and check their output.
 
   python tests/drills/hostile.py --count 200
 
-A study of three runs is damaged in some way: one of the ways that tests know by name, or values anywhere in its files
-are replaced by text, markup, formulas, endless numbers and depths; names are hostile too. Then `report`, `thin` and
-`study --dry-run` read it. Each must end in time, in its own words and without a traceback; the page must hold no
-markup of ours and nothing from outside, tables no formulas. The last line has the figures.
+A study of three runs is damaged: in one of the ways that tests know by name, or values anywhere in its files are
+replaced by text, markup, formulas, huge numbers and deep nesting; names are hostile too. Then `report`, `publish` and
+`study --dry-run` read it. Each must end in time and without a traceback. The page must contain none of our markup and
+no file from outside the runs, and tables must contain no formulas. The last line has figures.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from typing import Any
 from common import directory_of, parser
 
 from byol_explore.cli.main import main as byol_explore
-from report.damages import NAMED, READ, Damage
+from report.damages import READABLE, UNREADABLE, Damage
 from report.synthetic import make_rows, write_run
 
 LIMIT = 60  # seconds for a command
@@ -39,7 +39,7 @@ NAMES = ["mine-seed0", "=1+1-seed0", "<b>bold<b>-seed0", "[red]x[", "-seed0", "@
 
 
 class TooLateError(BaseException):
-    """Of a command that does not end; nothing that catches errors catches it."""
+    """A command did not end in time. No `except Exception` catches it."""
 
 
 def too_late(number: int, frame: FrameType | None) -> None:
@@ -47,59 +47,61 @@ def too_late(number: int, frame: FrameType | None) -> None:
 
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where in a JSON document values are."""
+    """Return the paths of all values in a JSON document."""
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     return [path, *(place for name, value in items for place in places(value, (*path, name)))]
 
 
-def replaced(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """The document with another value in a place."""
+def replace(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """Replace the value at a path."""
     if not path:
         return value
-    tree[path[0]] = replaced(tree[path[0]], path[1:], value)
+    tree[path[0]] = replace(tree[path[0]], path[1:], value)
     return tree
 
 
-def mutate(run: Path, chance: random.Random) -> str:
-    """Some values of a file are others now."""
-    name = chance.choice(["config.json", "config.json", "metrics.jsonl", "summary.json"])
+def mutate(run: Path, rng: random.Random) -> str:
+    """Replace some values of a file. Returns a description."""
+    name = rng.choice(["config.json", "config.json", "metrics.jsonl", "summary.json"])
     lines = (run / name).read_text().splitlines() if name.endswith("l") else [(run / name).read_text()]
-    index = chance.randrange(len(lines))
+    index = rng.randrange(len(lines))
     document = json.loads(lines[index])
-    for _ in range(chance.choice([1, 1, 3])):
-        document = replaced(document, chance.choice(places(document)), chance.choice(HOSTILE))
+    for _ in range(rng.choice([1, 1, 3])):
+        document = replace(document, rng.choice(places(document)), rng.choice(HOSTILE))
     lines[index] = json.dumps(document)
     (run / name).write_text("\n".join(lines) + "\n")
     return f"values of {name}"
 
 
-def damage(root: Path, chance: random.Random) -> str:
-    """A study of three runs with something wrong in it."""
+def damage(root: Path, rng: random.Random) -> str:
+    """Write a study of three runs with a damage. Returns a description."""
     shutil.rmtree(root, ignore_errors=True)
     write_run(root / "rooms-6", "rnd-seed0", make_rows([0.5, 0.25]), method="rnd")
     write_run(root / "rooms-6", "byol-explore-seed0")
-    run = write_run(root / "rooms-6", chance.choice(NAMES))
-    if chance.random() < 0.4:
-        ways: dict[str, Damage] = {**NAMED, **READ}
-        name = chance.choice(sorted(ways))
+    run = write_run(root / "rooms-6", rng.choice(NAMES))
+    if rng.random() < 0.4:
+        ways: dict[str, Damage] = {**UNREADABLE, **READABLE}
+        name = rng.choice(sorted(ways))
         ways[name](run)
         return name
-    if chance.random() < 0.2:
+    if rng.random() < 0.2:
         (run / "films").mkdir()
-        target = chance.choice(["films/rooms-6-after.gif", "rooms.png", "curves.png", "coverage.json", "maps.json"])
+        target = rng.choice(
+            ["films/rooms-6-after.gif", "rooms.png", "curves.png", "room_coverage.json", "visit_maps.json"]
+        )
         (run / target).symlink_to(root.parent / "secret")
         return f"{target} leads out"
-    return mutate(run, chance)
+    return mutate(run, rng)
 
 
-def read_by(*words: str) -> str:
-    """What came of a command: "ended", or in which way it failed."""
+def run_command(*arguments: str) -> str:
+    """Run a command. Returns "ended", or how it failed."""
     signal.signal(signal.SIGALRM, too_late)
     signal.alarm(LIMIT)
     out, err = io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = byol_explore(words)
+            code = byol_explore(arguments)
     except TooLateError:
         return "hang"
     except BaseException:
@@ -110,8 +112,8 @@ def read_by(*words: str) -> str:
     return "ended" if code in (0, 2) and "Traceback" not in err.getvalue() else "traceback"
 
 
-def looks_at(made: Path) -> list[str]:
-    """What is wrong with a page and the files beside it, or with a copy of runs."""
+def find_faults(made: Path) -> list[str]:
+    """Return the faults of a page and the files beside it, or of a copy of runs."""
     found = []
     for path in (path for path in made.rglob("*") if path.is_file() and not path.is_symlink()):
         content = path.read_bytes()
@@ -133,18 +135,18 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def drill(directory: Path, chance: random.Random) -> list[str]:
-    """One study damaged and read by all: what was wrong with it."""
+def drill(directory: Path, rng: random.Random) -> list[str]:
+    """Damage one study and read it with all commands. Returns the faults."""
     root, page, copy = directory / "runs", directory / "page", directory / "copy"
     for path in (page, copy):
         shutil.rmtree(path, ignore_errors=True)
-    what = damage(root, chance)
+    what = damage(root, rng)
     outcomes = [
-        read_by("report", str(root), "--out", str(page)),
-        read_by("thin", str(root), "--out", str(copy)),
-        read_by("study", "rooms", "--dir", str(root), "--dry-run"),
+        run_command("report", str(root), "--out", str(page)),
+        run_command("publish", str(root), "--out", str(copy)),
+        run_command("study", "rooms", "--study-dir", str(root), "--dry-run"),
     ]
-    wrong = [outcome for outcome in outcomes if outcome != "ended"] + looks_at(page) + looks_at(copy)
+    wrong = [outcome for outcome in outcomes if outcome != "ended"] + find_faults(page) + find_faults(copy)
     if wrong:
         print(f"{what}: {', '.join(wrong)}", flush=True)
     return wrong
@@ -154,12 +156,12 @@ def main() -> int:
     options = parser(__doc__ or "", 200).parse_args()
     directory = directory_of(options)
     (directory / "secret").write_text(SECRET)
-    chance, wrong = random.Random(options.seed), Counter[str]()
+    rng, wrong = random.Random(options.seed), Counter[str]()
     for _ in range(options.count):
-        wrong.update(drill(directory, chance))
+        wrong.update(drill(directory, rng))
     figures = ", ".join(f"{wrong[name]} {name}s" for name in ("traceback", "hang", "leak", "formula"))
     markup = f"{wrong['markup']} pages with markup"
-    print(f"hostile: {options.count} studies read by report, thin and study: {figures}, {markup}")
+    print(f"hostile: {options.count} studies read by report, publish and study: {figures}, {markup}")
     return int(bool(wrong))
 
 

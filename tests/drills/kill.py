@@ -1,10 +1,11 @@
-"""Kill training at random moments and see what is lost.
+"""Kill training at random moments and check that no run is lost.
 
-  python tests/drills/kill.py --count 30 --dir /tmp/kills      30 times `kill -9`, in turns over all kinds
+  python tests/drills/kill.py --count 30 --dir /tmp/kills      30 times `kill -9`, over all kinds in turn
 
-Each kind of training is one run that is killed, goes on, and is killed again, so that losses would add up. At the end
-a run inside jit must be the one that was never killed, bit for bit. Environments outside jit begin new episodes, so a
-run in lock step is compared with itself: going on twice from one kill must give the same. The last line has figures.
+Each kind of training is one run that is killed, resumed and killed again, so that losses would add up. At the end a
+run inside jit must equal an uninterrupted one bit for bit. Environments outside jit begin new episodes, so a run in
+lock step is compared with itself: resuming it twice from one checkpoint must give equal runs. The last line has
+figures.
 """
 
 import random
@@ -27,8 +28,8 @@ from common import (
     contents,
     directory_of,
     finish,
-    go_on,
     parser,
+    resume,
     steps_logged,
     still_there,
     wait_for,
@@ -38,18 +39,18 @@ KINDS = ("grid", "lock-step", "atari")
 
 
 def kill_once(directory: Path, kind: str, number: int, seed: int) -> dict[str, Any]:
-    """Let a run make some progress, and end it at any moment."""
-    chance, run = random.Random(f"{seed}-{number}"), directory / kind
+    """Let a run make some progress, and kill it at a random moment."""
+    rng, run = random.Random(f"{seed}-{number}"), directory / kind
     is_new = not (run / "config.json").exists()
     saved = newest(run)
     config = config_for(kind, steps=ENDLESS)
-    process = begin(directory, run, config) if is_new else go_on(directory, run, "--steps", config.steps)
-    progress = chance.randrange(DISPATCH, 3 * INTERVAL)
-    start = _step_that_it_continues_from(process)
+    process = begin(directory, run, config) if is_new else resume(directory, run, "--steps", config.steps)
+    progress = rng.randrange(DISPATCH, 3 * INTERVAL)
+    start = _resumed_step(process)
     if start != saved:
         raise RuntimeError(f"{kind} continued from {start} instead of {saved}: {process.kill()}")
     wait_for(lambda: max(steps_logged(run), default=0) >= start + progress, process)
-    time.sleep(chance.random() * 0.2)  # also while a checkpoint is written
+    time.sleep(rng.random() * 0.2)  # also while a checkpoint is written
     workers = children_of(process.pid)
     process.kill()
     process.communicate()
@@ -64,27 +65,27 @@ def newest(run: Path) -> int:
     return max(Checkpoints(run / "checkpoints").steps(), default=0)
 
 
-def _step_that_it_continues_from(process: Any) -> int:
-    """As it says itself; 0 if it begins."""
+def _resumed_step(process: Any) -> int:
+    """Return the step that the run prints; 0 for a new run."""
     step = 0
     for line in process.stdout:
         if found := re.match(r"continuing from step ([\d,]+)", line):
             step = int(found[1].replace(",", ""))
         if line.startswith("training "):
             return step
-    raise RuntimeError(f"it did not start: {process.communicate()}")
+    raise RuntimeError(f"the run did not start: {process.communicate()}")
 
 
 def is_identical(directory: Path, kind: str) -> bool | None:
-    """Let the run end that was killed so often: whether it is what it should be; None where nothing is promised."""
+    """Finish the killed run. Returns True if it equals its reference; None for kinds that are not repeatable."""
     run = directory / kind
     end = max(steps_logged(run)) // INTERVAL * INTERVAL + 2 * INTERVAL
     shutil.rmtree(directory / "again", ignore_errors=True)
     if kind == "lock-step":
         shutil.copytree(run, directory / "again")
-    processes = [go_on(directory, run, "--steps", end)]
+    processes = [resume(directory, run, "--steps", end)]
     if kind == "lock-step":
-        processes.append(go_on(directory, directory / "again", "--steps", end))
+        processes.append(resume(directory, directory / "again", "--steps", end))
     elif kind == "grid":
         processes.append(begin(directory, directory / "again", config_for(kind, steps=end)))
     for process in processes:
@@ -95,7 +96,7 @@ def is_identical(directory: Path, kind: str) -> bool | None:
 
 
 def missing_lines(run: Path) -> int:
-    """Every dispatch has a line, and only one."""
+    """Count the dispatches that do not have exactly one line."""
     steps = steps_logged(run)
     return sum(after - before != DISPATCH for before, after in pairwise([0, *steps]))
 

@@ -1,4 +1,4 @@
-"""Every drill in its shortest form: that it runs, and ends well."""
+"""Tests of all drills at their smallest size."""
 
 import subprocess
 import sys
@@ -18,8 +18,8 @@ import pytest
         ("hostile", 10, "0 tracebacks, 0 hangs, 0 leaks, 0 formulas, 0 pages with markup"),
     ],
 )
-def test_a_drill_ends_well_and_in_a_line_of_figures(name: str, count: int, figures: str) -> None:
-    words = [sys.executable, str(Path(__file__).with_name(f"{name}.py")), "--count", str(count)]
-    drill = subprocess.run(words, capture_output=True, text=True, check=False, timeout=3600)
+def test_drill_passes_and_prints_its_figures(name: str, count: int, figures: str) -> None:
+    command = [sys.executable, str(Path(__file__).with_name(f"{name}.py")), "--count", str(count)]
+    drill = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600)
     assert drill.returncode == 0, drill.stdout + drill.stderr
     assert figures in drill.stdout.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""The three ways in which vector environments end episodes, with scripted ones whose right answer is known by hand."""
+"""The three autoreset modes, in scripted environments whose transitions are known by hand."""
 
 from typing import Any
 
@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from byol_explore.dropin.autoreset import Adapter, Disabled, NextStep, SameStep, Step, make_adapter, stacked
+from byol_explore.dropin.autoreset import Adapter, Disabled, NextStep, SameStep, Step, make_adapter, stack_steps
 from byol_explore.errors import UserError
 from envs.scripted import Scripted
 
-# Episodes of the scripted environment 0 last 2, 3 and 1 steps; the second is cut short. Of each transition: episode,
-# step before and after, terminated, truncated.
-BY_HAND = [
+# Episodes of the scripted environment 0 last 2, 3 and 1 steps; the second one is truncated. The columns
+# of each transition: episode, step before and after, terminated, truncated.
+TRANSITIONS_0 = [
     (1, 0, 1, False, False), (1, 1, 2, True, False),
     (2, 0, 1, False, False), (2, 1, 2, False, False), (2, 2, 3, False, True),
     (3, 0, 1, True, False),
     (4, 0, 1, False, False), (4, 1, 2, True, False),
 ]  # fmt: skip
-# And of environment 1, whose episodes last 3, 1 and 2 steps; its first is cut short.
-OF_THE_OTHER = [
+# The same of environment 1, whose episodes last 3, 1 and 2 steps; the first one is truncated.
+TRANSITIONS_1 = [
     (1, 0, 1, False, False), (1, 1, 2, False, False), (1, 2, 3, False, True),
     (2, 0, 1, True, False),
     (3, 0, 1, False, False), (3, 1, 2, True, False),
@@ -28,22 +28,22 @@ OF_THE_OTHER = [
 
 
 def play(mode: AutoresetMode, adapter: Adapter, steps: int) -> list[Step]:
-    """Two environments that overwrite their observations, as those that are quick do."""
+    """Step two environments that overwrite their observations, as fast ones do."""
     env = SyncVectorEnv([Scripted, Scripted], copy=False, autoreset_mode=mode)
     obs, _ = env.reset(seed=[0, 1])
-    told = []
+    converted = []
     for t in range(steps):
         action, before = np.asarray([t, t]), obs.copy()
         obs, reward, terminated, truncated, infos = env.step(action)
-        told.append(adapter.read(before, action, obs, reward, terminated, truncated, infos))
+        converted.append(adapter.convert(before, action, obs, reward, terminated, truncated, infos))
         if mode == AutoresetMode.DISABLED and np.any(ended := terminated | truncated):
             obs, _ = env.reset(options={"reset_mask": ended})
             adapter.reset(ended)
-    return told
+    return converted
 
 
-def told_of(steps: list[Step], env: int) -> list[tuple[Any, ...]]:
-    """As the tables above have it."""
+def transitions_of(steps: list[Step], env: int) -> list[tuple[Any, ...]]:
+    """Return the transitions of one environment in the form of the tables above."""
     rows = []
     for step in steps:
         if not step.skipped[env]:
@@ -58,21 +58,21 @@ def told_of(steps: list[Step], env: int) -> list[tuple[Any, ...]]:
     [(AutoresetMode.SAME_STEP, SameStep(), 8), (AutoresetMode.NEXT_STEP, NextStep(), 11),
      (AutoresetMode.DISABLED, Disabled(), 8)],
 )  # fmt: skip
-def test_every_mode_tells_the_same_story(mode: AutoresetMode, adapter: Adapter, steps: int) -> None:
-    told = play(mode, adapter, steps)
-    assert told_of(told, 0) == BY_HAND
-    assert told_of(told, 1) == OF_THE_OTHER
+def test_every_mode_gives_the_same_transitions(mode: AutoresetMode, adapter: Adapter, steps: int) -> None:
+    converted = play(mode, adapter, steps)
+    assert transitions_of(converted, 0) == TRANSITIONS_0
+    assert transitions_of(converted, 1) == TRANSITIONS_1
     assert type(make_adapter(mode)) is type(adapter)
-    assert stacked(told)["next_obs"].shape == (steps, 2, 4)
+    assert stack_steps(converted)["next_obs"].shape == (steps, 2, 4)
 
 
-def test_next_step_skips_what_only_resets() -> None:
+def test_next_step_skips_steps_that_only_reset() -> None:
     skipped = np.stack([step.skipped for step in play(AutoresetMode.NEXT_STEP, NextStep(), 11)])
     assert np.flatnonzero(skipped[:, 0]).tolist() == [2, 6, 8]
     assert np.flatnonzero(skipped[:, 1]).tolist() == [3, 5, 8]
 
 
-def answer(observation: Any, ended: list[bool], infos: Any) -> tuple[Any, ...]:
+def step_result(observation: Any, ended: list[bool], infos: Any) -> tuple[Any, ...]:
     return observation, np.zeros(2), np.asarray(ended), np.zeros(2, bool), infos
 
 
@@ -84,30 +84,30 @@ def answer(observation: Any, ended: list[bool], infos: Any) -> tuple[Any, ...]:
         [{}, {"terminal_observation": {"x": np.ones(1), "y": (np.full(1, 5.0),)}}],
     ],
 )
-def test_last_observations_are_found_wherever_they_are_told(infos: Any) -> None:
-    """Gymnasium 1, its 0.29 or one that batches them, Stable-Baselines3; nested as the observation is."""
+def test_final_observations_are_found_in_all_forms_of_infos(infos: Any) -> None:
+    """Gymnasium 1; Gymnasium 0.29, or batched; Stable-Baselines3. Nested like the observation."""
     seen = {"x": np.zeros((2, 1)), "y": (np.zeros((2, 1)),)}
-    step = SameStep().read(seen, np.zeros(2), *answer(seen, [False, True], infos))
+    step = SameStep().convert(seen, np.zeros(2), *step_result(seen, [False, True], infos))
     assert step.next_obs["x"].ravel().tolist() == [0.0, 1.0]
     assert step.next_obs["y"][0].ravel().tolist() == [0.0, 5.0]
     assert not np.any(seen["x"])
 
 
 @pytest.mark.parametrize("infos", [{}, {"final_obs": np.asarray([None, None])}, [{}, {}]])
-def test_a_last_observation_that_is_missing_is_said(infos: Any) -> None:
+def test_a_missing_final_observation_is_refused(infos: Any) -> None:
     with pytest.raises(UserError, match=r"^environment 1 has ended an episode, but its last observation is not in"):
-        SameStep().read(np.zeros((2, 1)), np.zeros(2), *answer(np.zeros((2, 1)), [False, True], infos))
+        SameStep().convert(np.zeros((2, 1)), np.zeros(2), *step_result(np.zeros((2, 1)), [False, True], infos))
 
 
-def test_steps_after_an_end_mean_nothing_until_somebody_resets() -> None:
+def test_disabled_skips_steps_until_the_reset() -> None:
     adapter, seen = Disabled(), np.zeros((2, 1))
-    skipped = [adapter.read(seen, np.zeros(2), *answer(seen, ended, {})).skipped.tolist()
+    skipped = [adapter.convert(seen, np.zeros(2), *step_result(seen, ended, {})).skipped.tolist()
                for ended in ([True, False], [False, False], [True, False])]  # fmt: skip
     assert skipped == [[False, False], [True, False], [True, False]]
     adapter.reset(np.asarray([True, False]))
-    assert not adapter.read(seen, np.zeros(2), *answer(seen, [False, False], {})).skipped.any()
+    assert not adapter.convert(seen, np.zeros(2), *step_result(seen, [False, False], {})).skipped.any()
 
 
-def test_a_mode_that_is_none_is_refused() -> None:
+def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(UserError, match="unknown autoreset mode 'later'; choose from: same_step, next_step, disabled"):
         make_adapter("later")

@@ -1,6 +1,6 @@
-"""A dm_env_rpc server that behaves like DM-HARD-8, over real gRPC; its manners say where it misbehaves.
+"""A dm_env_rpc server that behaves like DM-HARD-8, over real gRPC, with configurable faults.
 
-As a program (`python dm_server.py --uri_address=127.0.0.1:PORT`) it stands for the original's executable.
+Run as a program (`python dm_server.py --uri_address=127.0.0.1:PORT`) it replaces the original's executable.
 """
 
 import contextlib
@@ -28,26 +28,26 @@ APPLE = 10.0  # the reward of the last step of an episode that terminates; each 
 
 
 @dataclass
-class Manners:
-    """All well, if nothing is said."""
+class Behavior:
+    """Behaviour of a server; the defaults have no fault."""
 
     length: int = LENGTH
-    ends: tuple[str, ...] = ("TERMINATED",)  # of the episodes of a world, round and round
-    rooms: int = 1000  # worlds that it has room for
-    silent_until: float = 0.0  # seconds since it began: answers nothing before
-    unready: int = 0  # streams that are cut off at once, before it is ready
-    greets: bool = False  # answers a step before anybody has joined
-    misbehaves_at: int | None = None  # step of all of its worlds together, at which:
-    how: str = "cut"  # cut the stream, say nothing, answer with an error, give another shape, leave something out, exit
-    times: int = 1  # that it does so
-    without: tuple[str, ...] = ()  # observations and actions that it does not offer
-    changed: dict[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of observations and actions
-    as_text: tuple[str, ...] = ()  # observations that it offers as texts
+    ends: tuple[str, ...] = ("TERMINATED",)  # of the episodes of a world, repeated
+    rooms: int = 1000  # largest number of worlds
+    silent_until: float = 0.0  # seconds after its start in which it does not answer
+    unready: int = 0  # number of first streams that are cut off at once
+    answers_early: bool = False  # answers a step before a world is joined
+    fault_at: int | None = None  # step, counted over all worlds, with the fault
+    fault: str = "cut"  # see `_with_faults`
+    times: int = 1  # number of steps with the fault
+    without: tuple[str, ...] = ()  # missing observations and actions
+    changed: dict[str, tuple[int, ...]] = field(default_factory=dict)  # other shapes of observations and actions
+    as_text: tuple[str, ...] = ()  # observations offered as texts
 
 
 @dataclass
 class World:
-    """One world with its episodes."""
+    """State of one world."""
 
     settings: dict[str, Any]
     number: int
@@ -59,33 +59,33 @@ class World:
 
 
 class Refusal(Exception):
-    """Answered as an error."""
+    """Answered as an error of dm_env_rpc."""
 
 
 class DMServer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
-    """Remembers what it was sent."""
+    """The servicer; records all requests."""
 
-    def __init__(self, manners: Manners | None = None) -> None:
-        self.manners = manners or Manners()
+    def __init__(self, behavior: Behavior | None = None) -> None:
+        self.behavior = behavior or Behavior()
         self.began = time.monotonic()
         self.worlds: dict[str, World] = {}
         self.created: list[World] = []
         self.joined: list[dict[str, Any]] = []
-        self.sent: list[dict[str, float]] = []  # the actions of each step, as they were sent
-        self.asked: list[set[str]] = []  # the observations
+        self.sent: list[dict[str, float]] = []  # the actions of each step
+        self.requested: list[set[str]] = []  # the observations of each step
         self.resets = self.steps = self.streams = 0
         self.stopping = threading.Event()
         self._lock = threading.Lock()
 
     def Process(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        """One stream."""
+        """Serve one stream."""
         self.streams += 1
-        if self.streams <= self.manners.unready:
+        if self.streams <= self.behavior.unready:
             context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
         mine: dict[str, World] = {}
         try:
             for request in request_iterator:
-                self._wait(context, self.manners.silent_until - (time.monotonic() - self.began))
+                self._wait(context, self.behavior.silent_until - (time.monotonic() - self.began))
                 kind = request.WhichOneof("payload")
                 answer = pb.EnvironmentResponse()
                 try:
@@ -93,7 +93,7 @@ class DMServer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
                         getattr(answer, kind).CopyFrom(getattr(self, f"_{kind}")(getattr(request, kind), mine))
                 except Refusal as error:
                     answer.error.CopyFrom(status_pb2.Status(code=3, message=str(error)))
-                yield self._mannered(kind, answer, context, bool(mine))
+                yield self._with_faults(kind, answer, context, bool(mine))
         finally:
             for world in mine.values():
                 self.worlds = {name: each for name, each in self.worlds.items() if each is not world}
@@ -101,7 +101,7 @@ class DMServer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
     # Requests
 
     def _create_world(self, request: Any, mine: dict[str, World]) -> Any:
-        if len(self.worlds) >= self.manners.rooms:
+        if len(self.worlds) >= self.behavior.rooms:
             raise Refusal("there is a world already")
         settings = {name: tensor_utils.unpack_tensor(tensor) for name, tensor in request.settings.items()}
         world = World(settings, len(self.created))
@@ -132,43 +132,43 @@ class DMServer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
         return pb.DestroyWorldResponse()
 
     def _step(self, request: Any, mine: dict[str, World]) -> Any:
-        if self.manners.greets:
+        if self.behavior.answers_early:
             return pb.StepResponse(state=pb.RUNNING)
         world = self._joined(mine)
         actions, observations = self._names()
         sent = {actions[uid]: float(tensor_utils.unpack_tensor(value)) for uid, value in request.actions.items()}
         self.sent.append(sent)
-        self.asked.append({observations[uid] for uid in request.requested_observations})
+        self.requested.append({observations[uid] for uid in request.requested_observations})
         self.steps += 1
         world.actions |= sent
-        reward = self._go_on(world)
+        reward = self._advance(world)
         seen = self._observe(world, reward)
         wanted = {uid: seen[observations[uid]] for uid in request.requested_observations}
         packed = {uid: tensor_utils.pack_tensor(value) for uid, value in wanted.items()}
         return pb.StepResponse(state=world.state, observations=packed)
 
-    # What happens
+    # The world
 
     def _joined(self, mine: dict[str, World]) -> World:
         if "joined" not in mine:
             raise Refusal("no world has been joined")
         return mine["joined"]
 
-    def _go_on(self, world: World) -> float:
-        """One step of a world; the first one of an episode ignores its actions."""
+    def _advance(self, world: World) -> float:
+        """Step a world and return the reward; the first step of an episode ignores its actions."""
         if world.state != pb.RUNNING:
             world.episode += world.time >= 0
             world.time, world.state = 0, pb.RUNNING
             return 0.0
         world.time += 1
-        if world.time < self.manners.length:
+        if world.time < self.behavior.length:
             return 1.0
-        ends = self.manners.ends[world.episode % len(self.manners.ends)]
+        ends = self.behavior.ends[world.episode % len(self.behavior.ends)]
         world.state = getattr(pb, ends)
         return APPLE if ends == "TERMINATED" else 1.0
 
     def _observe(self, world: World, reward: float) -> dict[str, Any]:
-        """The first pixel tells the time, the world and the episode; what acts now is seen in the hand's senses."""
+        """The first pixel has the time, the world and the episode; the hand's observations have the current actions."""
         picture = np.full((*world.size, 3), 7, np.uint8)
         picture[0, 0] = max(0, world.time), world.number, world.episode % 256
         return {
@@ -186,28 +186,28 @@ class DMServer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
         return dict(enumerate(ACTIONS, 1)), dict(enumerate(observations, 101))
 
     def _specs(self, world: World) -> Any:
-        """Without bounds, which the original does not reliably send either."""
+        """Return specs without bounds: those of the original are not reliable."""
         seen = self._observe(world, 0.0) | dict.fromkeys(ACTIONS, np.float64(0.0))
         specs = pb.ActionObservationSpecs()
         for names, side in zip(self._names(), (specs.actions, specs.observations), strict=True):
             for uid, name in names.items():
-                if name in self.manners.without:
+                if name in self.behavior.without:
                     continue
                 spec, value = side[uid], np.asarray(seen[name])
-                spec.name, spec.shape[:] = name, self.manners.changed.get(name, value.shape)
-                is_text = name in self.manners.as_text
+                spec.name, spec.shape[:] = name, self.behavior.changed.get(name, value.shape)
+                is_text = name in self.behavior.as_text
                 spec.dtype = pb.STRING if is_text else tensor_utils.np_type_to_data_type(value.dtype)
         return specs
 
-    # Misbehaving
+    # Faults
 
-    def _mannered(self, kind: str, answer: Any, context: grpc.ServicerContext, is_joined: bool) -> Any:
-        manners, first = self.manners, self.manners.misbehaves_at
-        if kind != "step" or not is_joined or first is None or not first <= self.steps < first + manners.times:
+    def _with_faults(self, kind: str, answer: Any, context: grpc.ServicerContext, is_joined: bool) -> Any:
+        behavior, first = self.behavior, self.behavior.fault_at
+        if kind != "step" or not is_joined or first is None or not first <= self.steps < first + behavior.times:
             return answer
-        match manners.how:
+        match behavior.fault:
             case "cut":
-                context.abort(grpc.StatusCode.UNAVAILABLE, "it was told to go")
+                context.abort(grpc.StatusCode.UNAVAILABLE, "injected fault")
             case "silence":
                 self._wait(context, 3600.0)
             case "error":
@@ -227,14 +227,14 @@ class DMServer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
         return answer
 
     def _wait(self, context: grpc.ServicerContext, seconds: float) -> None:
-        """Until the server stops, or whoever asked has gone."""
+        """Wait until the server stops or the client has gone."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and context.is_active() and not self.stopping.is_set():
             time.sleep(0.01)
 
 
 class Running:
-    """A server that listens on this machine."""
+    """A server that listens on the loopback interface."""
 
     def __init__(self, servicer: DMServer, address: str = "127.0.0.1:0") -> None:
         self.servicer = servicer
@@ -245,7 +245,7 @@ class Running:
         self._grpc.start()
 
     def stop(self) -> None:
-        """At once: every stream breaks."""
+        """Stop at once: every stream breaks."""
         self.servicer.stopping.set()
         self._grpc.stop(None).wait()
 
@@ -254,9 +254,9 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(address: str = "127.0.0.1:0", **manners: Any) -> Iterator[Running]:
-    """A server with such manners."""
-    server = Running(DMServer(Manners(**manners)), address)
+def running(address: str = "127.0.0.1:0", **behavior: Any) -> Iterator[Running]:
+    """Run a server with this behaviour."""
+    server = Running(DMServer(Behavior(**behavior)), address)
     try:
         yield server
     finally:
@@ -264,9 +264,9 @@ def running(address: str = "127.0.0.1:0", **manners: Any) -> Iterator[Running]:
 
 
 def main(arguments: list[str]) -> None:
-    """Manners are JSON in the environment variable DM_SERVER."""
+    """Serve with the behaviour that the environment variable DM_SERVER has as JSON."""
     [address] = [each.split("=", 1)[1] for each in arguments if each.startswith("--uri_address=")]
-    Running(DMServer(Manners(**json.loads(os.environ.get("DM_SERVER", "{}")))), address).wait()
+    Running(DMServer(Behavior(**json.loads(os.environ.get("DM_SERVER", "{}")))), address).wait()
 
 
 if __name__ == "__main__":

@@ -1,20 +1,20 @@
-"""Atari games to play by hand."""
+"""Atari emulators for tests."""
 
 from typing import Any
 
 import numpy as np
 from ale_py import ALEInterface, roms
 
-from byol_explore.envs.adapters.atari_emulator import RAM_SIZE, SIZE, Emulator
-from byol_explore.envs.adapters.atari_settings import AtariSettings
+from byol_explore.envs.atari_worker import RAM_SIZE, SIZE, Emulator
+from byol_explore.envs.families import AtariSettings
 
 NOOP, RIGHT, LEFT = 0, 3, 4  # of the full set
 X, LIVES = 42, 58  # addresses in Montezuma's RAM
 
 
 def emulator(game: str = "montezuma_revenge", seed: int = 1, **settings: Any) -> Emulator:
-    chosen = AtariSettings(**{"noops": 0, **settings})
-    observation = np.zeros((SIZE, SIZE, chosen.stack), np.uint8)
+    chosen = AtariSettings(**{"max_noops": 0, **settings})
+    observation = np.zeros((SIZE, SIZE, chosen.frame_stack), np.uint8)
     return Emulator(game, chosen, seed, observation, np.zeros(RAM_SIZE, np.uint8))
 
 
@@ -30,7 +30,7 @@ def random_actions(count: int, seed: int = 0) -> list[int]:
 
 
 def memories(game: Emulator, actions: list[int]) -> np.ndarray:
-    """The RAM after each action of a new episode."""
+    """Return the RAM [T, 128] after each action of a new episode."""
     game.reset()
     rams = []
     for action in actions:

@@ -1,4 +1,4 @@
-"""A planner for the grid worlds: what to do to reach a cell, through closed doors."""
+"""A planner for the grid worlds: shortest action sequences to a cell, through closed doors."""
 
 from collections import deque
 
@@ -12,29 +12,29 @@ Cell = tuple[int, int]
 
 
 def find(grid: np.ndarray, tile: tuple[int, int]) -> Cell:
-    """The one cell with this tile and colour."""
+    """Return the only cell with this tile and colour."""
     ((row, column),) = np.argwhere((grid == np.asarray(tile)).all(-1))
     return int(row), int(column)
 
 
 def ahead(position: Cell, direction: int) -> Cell:
-    """The cell in front."""
+    """Return the cell in front of the agent."""
     row, column = MOVES[direction]
     return position[0] + row, position[1] + column
 
 
 def walk_onto(grid: np.ndarray, position: Cell, direction: int, target: Cell) -> list[int]:
-    """The shortest way onto a cell, doors opened on the way; an AssertionError when there is none."""
+    """Return the shortest action sequence onto a cell, through doors; raise an AssertionError without one."""
     return _search(grid, position, direction, target, onto=True)
 
 
 def walk_up_to(grid: np.ndarray, position: Cell, direction: int, target: Cell) -> list[int]:
-    """The shortest way to stand before a cell and look at it."""
+    """Return the shortest action sequence to the front of a cell, facing it."""
     return _search(grid, position, direction, target, onto=False)
 
 
 def _search(grid: np.ndarray, position: Cell, direction: int, target: Cell, *, onto: bool) -> list[int]:
-    """Breadth first over (cell, direction). A closed door counts as one step too few, which only costs optimality."""
+    """Search breadth first over (cell, direction). A closed door counts as one step, although it takes two."""
     start = (position, direction)
     ways: dict[tuple[Cell, int], list[int]] = {start: []}
     queue = deque([start])
@@ -47,7 +47,7 @@ def _search(grid: np.ndarray, position: Cell, direction: int, target: Cell, *, o
             if after not in ways:
                 ways[after] = way + actions
                 queue.append(after)
-    raise AssertionError(f"no way from {position} to {target}")
+    raise AssertionError(f"no path from {position} to {target}")
 
 
 def _choices(grid: np.ndarray, here: Cell, facing: int) -> list[tuple[list[int], tuple[Cell, int]]]:

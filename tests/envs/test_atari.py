@@ -1,4 +1,4 @@
-"""Atari games in worker processes: streams, places, and processes that end."""
+"""Atari games in worker processes: time steps, positions, specs and random tasks."""
 
 import contextlib
 import re
@@ -14,17 +14,19 @@ from ale_py import roms
 
 import byol_explore
 from builders import steps_of
-from byol_explore.envs.adapters.atari import Atari, AtariBatch, atari_games
-from byol_explore.envs.adapters.atari_emulator import Answer
-from byol_explore.envs.adapters.atari_games import HARD_GAMES
-from byol_explore.envs.adapters.atari_settings import AtariSettings
+from byol_explore.envs.atari import Atari, AtariVectorEnv, atari_games
+from byol_explore.envs.atari_worker import StepResult
+from byol_explore.envs.families import HARD_GAMES, AtariSettings
+from byol_explore.envs.host_vector import make_host_vector_env
+from byol_explore.envs.interface import HostVectorEnv
+from byol_explore.envs.names import EnvSettings
 from byol_explore.envs.registry import make_env, make_envs
 from byol_explore.errors import UserError
-from byol_explore.run.coverage import Coverage
+from byol_explore.training.coverage import RoomCoverage
 from byol_explore.types import Action, TimeStep
 from envs.games import LEFT, NOOP, RIGHT, emulator, random_actions
 
-SCORES = {  # of random actions and of a human, as the paper's human-normalised scores have them
+SCORES = {  # of random actions and of a human, from the paper
     "alien": (227.8, 7127.7),
     "freeway": (0.0, 29.6),
     "gravitar": (173.0, 3351.4),
@@ -39,8 +41,8 @@ SCORES = {  # of random actions and of a human, as the paper's human-normalised 
 
 
 @contextlib.contextmanager
-def opened(game: str, num_envs: int, workers: int = 1, seed: int = 3, **settings: Any) -> Iterator[AtariBatch]:
-    batch = Atari(game, AtariSettings(**settings), workers=workers).batch(num_envs, seed)
+def open_games(game: str, num_envs: int, workers: int = 1, seed: int = 3, **settings: Any) -> Iterator[AtariVectorEnv]:
+    batch = Atari(game, AtariSettings(num_workers=workers, **settings)).make_vector_env(num_envs, seed)
     with contextlib.closing(batch):
         yield batch
 
@@ -49,34 +51,38 @@ def choose(*actions: int) -> Action:
     return Action(np.asarray(actions, np.int32)[:, None], np.zeros((len(actions), 0), np.float32))
 
 
-def stream(batch: AtariBatch, actions: np.ndarray) -> tuple[TimeStep, np.ndarray]:
-    """Time steps [T + 1, E] and places [T + 1, E, P] along actions [T, E]; copies, as memory is shared."""
-    steps, places = [jax.tree.map(np.copy, batch.reset())], [batch.places()]
+def stream(batch: AtariVectorEnv, actions: np.ndarray) -> tuple[TimeStep, np.ndarray]:
+    """Return copies of time steps [T + 1, E] and positions [T + 1, E, P] along actions [T, E]."""
+    steps, places = [jax.tree.map(np.copy, batch.reset())], [batch.positions()]
     for chosen in actions:
         steps.append(jax.tree.map(np.copy, batch.step(choose(*chosen))))
-        places.append(batch.places())
+        places.append(batch.positions())
     return jax.tree.map(lambda *xs: np.stack(xs), *steps), np.stack(places)
 
 
-# The stream
+# Time steps
 
-LIVELY = {"life_loss": True, "noops": 30, "max_frames": 150}  # episodes end in both ways, at different times
+LIVELY = {
+    "terminal_on_life_loss": True,
+    "max_noops": 30,
+    "max_frames": 150,
+}  # episodes end in both ways, at different times
 ACTIONS = np.tile(np.asarray([RIGHT, LEFT, NOOP], np.int32), (45, 1))
 
 
 @pytest.fixture(scope="module")
 def played() -> tuple[TimeStep, np.ndarray]:
-    with opened("montezuma_revenge", 3, workers=1, **LIVELY) as batch:
+    with open_games("montezuma_revenge", 3, workers=1, **LIVELY) as batch:
         return stream(batch, ACTIONS)
 
 
 @pytest.mark.parametrize("env", range(3))
-def test_every_step_is_that_of_one_game_by_hand(played: tuple[TimeStep, np.ndarray], env: int) -> None:
-    """The last observation stays, the next action starts a new episode, with no reward and a discount of 1."""
+def test_every_step_equals_that_of_a_single_emulator(played: tuple[TimeStep, np.ndarray], env: int) -> None:
+    """The last observation stays; the next action begins an episode, with reward 0 and discount 1."""
     steps, places = played
     game = emulator(seed=3 + env, **LIVELY)
     game.reset()
-    ended, answer = True, Answer(0.0, False, False)
+    ended, answer = True, StepResult(0.0, False, False)
     for t in range(len(ACTIONS) + 1):
         at = (t, env)
         np.testing.assert_array_equal(steps.observation[at], game.observation, err_msg=str(t))
@@ -87,12 +93,12 @@ def test_every_step_is_that_of_one_game_by_hand(played: tuple[TimeStep, np.ndarr
         ended = bool(steps.is_last[at])
         if ended:
             game.reset()
-            answer = Answer(0.0, False, False)
+            answer = StepResult(0.0, False, False)
         elif t < len(ACTIONS):
             answer = game.step(int(ACTIONS[at]))
 
 
-def test_episodes_end_in_both_ways(played: tuple[TimeStep, np.ndarray]) -> None:
+def test_episodes_terminate_and_are_truncated(played: tuple[TimeStep, np.ndarray]) -> None:
     steps, _ = played
     assert set(steps.discount[steps.is_last]) == {0.0, 1.0}
     assert (steps.discount[~steps.is_last] == 1.0).all()
@@ -103,24 +109,24 @@ def test_episodes_end_in_both_ways(played: tuple[TimeStep, np.ndarray]) -> None:
 
 @pytest.mark.parametrize("workers", [2, 3, 8])
 def test_streams_do_not_depend_on_the_number_of_workers(played: tuple[TimeStep, np.ndarray], workers: int) -> None:
-    """Nor on actions that are ignored."""
+    """Also not on ignored actions."""
     steps, places = played
     actions = np.where(steps.is_last[:-1], 17 - ACTIONS, ACTIONS)
     assert (actions != ACTIONS).any()
-    with opened("montezuma_revenge", 3, workers=workers, **LIVELY) as batch:
+    with open_games("montezuma_revenge", 3, workers=workers, **LIVELY) as batch:
         again, same_places = stream(batch, actions)
     jax.tree.map(np.testing.assert_array_equal, again, steps)
     np.testing.assert_array_equal(same_places, places)
 
 
-def test_another_seed_waits_differently(played: tuple[TimeStep, np.ndarray]) -> None:
-    with opened("montezuma_revenge", 3, seed=77, workers=2, **LIVELY) as batch:
+def test_another_seed_draws_other_no_ops(played: tuple[TimeStep, np.ndarray]) -> None:
+    with open_games("montezuma_revenge", 3, seed=77, workers=2, **LIVELY) as batch:
         other, _ = stream(batch, ACTIONS)
     assert (other.observation != played[0].observation).any()
 
 
-def test_a_reset_in_the_middle_starts_all_anew() -> None:
-    with opened("freeway", 2, noops=0, max_frames=12) as batch:
+def test_reset_in_the_middle_begins_new_episodes() -> None:
+    with open_games("freeway", 2, max_noops=0, max_frames=12) as batch:
         first = batch.reset().observation.copy()
         for _ in range(3):
             last = batch.step(choose(2, 2))
@@ -133,9 +139,9 @@ def test_a_reset_in_the_middle_starts_all_anew() -> None:
         assert not following.is_last.any()
 
 
-def test_a_picture_is_the_whole_screen() -> None:
-    """In colour, of the first environment."""
-    with opened("private_eye", 2, workers=2, noops=0) as batch:
+def test_render_returns_the_whole_screen() -> None:
+    """In colour, the screen of the first environment."""
+    with open_games("private_eye", 2, workers=2, max_noops=0) as batch:
         batch.reset()
         before = batch.render()
         batch.step(choose(RIGHT, NOOP))
@@ -148,18 +154,18 @@ def test_a_picture_is_the_whole_screen() -> None:
     assert (before != after).any()
 
 
-# Places
+# Positions
 
 
 def test_montezuma_begins_in_room_one() -> None:
-    env = Atari("montezuma_revenge", AtariSettings(noops=0), workers=1)
-    assert (env.spec.rooms, env.spec.position) == (("level", "room"), ("x", "y"))
-    with contextlib.closing(env.batch(2, 0)) as batch:
+    env = Atari("montezuma_revenge", AtariSettings(max_noops=0, num_workers=1))
+    assert (env.spec.room_fields, env.spec.position_fields) == (("level", "room"), ("x", "y"))
+    with contextlib.closing(env.make_vector_env(2, 0)) as batch:
         batch.reset()
-        level, room, x, y = batch.places()[0]
+        level, room, x, y = batch.positions()[0]
         assert (level, room) == (0, 1)
         batch.step(choose(RIGHT, LEFT))
-        right, left = batch.places()
+        right, left = batch.positions()
     assert left[2] < x < right[2]
     assert left[3] == right[3] == y
 
@@ -172,18 +178,18 @@ def test_montezuma_begins_in_room_one() -> None:
         ("private_eye", [RIGHT] * 32, {0: 0, 1: 30}),
     ],
 )
-def test_walking_out_of_a_room_is_counted(game: str, actions: list[int], rooms: dict[int, int]) -> None:
-    """The explorer starts near the left edge; the screens on both sides of the first are other numbers."""
-    with opened(game, 1, noops=0) as batch:
+def test_rooms_that_the_agent_enters_are_counted(game: str, actions: list[int], rooms: dict[int, int]) -> None:
+    """The agent starts near the left edge; the rooms on both sides of the first have other numbers."""
+    with open_games(game, 1, max_noops=0) as batch:
         _, places = stream(batch, np.asarray(actions)[:, None])
-    coverage = Coverage(Atari(game).spec)
-    coverage.add(steps_of(places), 0)
+    coverage = RoomCoverage(Atari(game).spec)
+    coverage.on_rollout(steps_of(places), 0)
     assert coverage.rooms == {(room,): step for room, step in rooms.items()}
-    assert coverage.summary() == {"rooms_found": len(rooms)}
+    assert coverage.metrics() == {"rooms_visited": len(rooms)}
     assert sum(coverage.visits.values()) == len(actions) + 1
 
 
-# Names and facts
+# Specs
 
 
 @pytest.mark.parametrize("name", ["atari:montezuma", "atari:", "atari:MontezumaRevenge", "atari:../pong"])
@@ -196,20 +202,20 @@ def test_an_unknown_game_is_named(name: str) -> None:
     assert "\n" not in message
 
 
-def test_ten_games_with_their_scores() -> None:
+def test_scores_of_the_ten_games() -> None:
     assert list(SCORES) == list(HARD_GAMES)
     for game, scores in SCORES.items():
         spec = make_env(f"atari:{game}").spec
-        assert (spec.name, spec.scores) == (f"atari:{game}", scores)
+        assert (spec.name, spec.reference_scores) == (f"atari:{game}", scores)
         assert spec.action.discrete == (18,)
         assert (spec.observation.shape, spec.observation.dtype) == ((84, 84, 1), np.uint8)
         assert spec.max_steps == 27_000
-    assert make_env("atari:pong").spec.scores is None
+    assert make_env("atari:pong").spec.reference_scores is None
 
 
 @pytest.mark.parametrize("game", SCORES)
-def test_every_game_plays(game: str) -> None:
-    played = emulator(game, noops=30)
+def test_every_game_steps(game: str) -> None:
+    played = emulator(game, max_noops=30)
     played.reset()
     assert played.observation.any()
     for action in random_actions(5):
@@ -217,33 +223,68 @@ def test_every_game_plays(game: str) -> None:
 
 
 def test_settings_reach_the_games() -> None:
-    envs = make_envs(["atari:freeway"], ["full_action_set=false", "stack=2", "max_frames=10"])
+    envs = make_envs(
+        ["atari:freeway"], EnvSettings(atari=AtariSettings(full_action_set=False, frame_stack=2, max_frames=10))
+    )
     spec = envs[0].spec
     assert (spec.observation.shape, spec.action.discrete, spec.max_steps) == ((84, 84, 2), (3,), 3)
     with pytest.raises(UserError, match="cannot be learned by one agent: their observations or actions differ"):
-        make_envs(["atari:freeway", "atari:qbert"], {"full_action_set": False})
+        make_envs(["atari:freeway", "atari:qbert"], EnvSettings(atari=AtariSettings(full_action_set=False)))
     with pytest.raises(UserError, match="inside and outside jit cannot be learned by one agent"):
         make_envs(["atari:freeway", "rooms-2"])
 
 
-def test_games_outside_the_mask_stand_still() -> None:
-    """Also one that has ended: it begins anew when it is its turn."""
-    with contextlib.closing(Atari("freeway", AtariSettings(noops=0, max_frames=8), workers=2).batch(3, 0)) as batch:
-        batch.reset()
-        up, before = Action(np.ones((3, 1), int), np.zeros((3, 0))), batch._shared.ram.copy()
-        answer = batch.step_some(up, np.array([True, False, True]))
-        moved = (batch._shared.ram != before).any(axis=1)
-        assert (moved.tolist(), answer.is_last[[0, 2]].tolist()) == ([True, False, True], [False, False])
-        assert batch.step_some(up, np.array([True, True, False])).is_last[:2].tolist() == [True, False]
-        for _ in range(2):
-            answer = batch.step_some(up, np.array([False, True, False]))
-        assert answer.is_first[1], "it ended one step before"
-        answer = batch.step_some(up, np.array([True, False, True]))
-        assert (answer.is_first[[0, 2]].tolist(), answer.is_last[[0, 2]].tolist()) == ([True, False], [False, True])
+@contextlib.contextmanager
+def random_games(workers: int, seed: int = 0, **settings: Any) -> Iterator[HostVectorEnv]:
+    chosen = AtariSettings(num_workers=workers, **settings)
+    games = [Atari(name, chosen) for name in ("montezuma_revenge", "hero", "alien")]
+    with contextlib.closing(make_host_vector_env(games, 4, seed, "random")) as batch:
+        yield batch
+
+
+def play_random_games(workers: int, seed: int = 0) -> tuple[TimeStep, np.ndarray]:
+    with random_games(workers, seed, max_noops=0, max_frames=8) as batch:
+        steps, tasks = [jax.tree.map(np.copy, batch.reset())], [batch.task_ids().copy()]
+        for _ in range(60):
+            steps.append(jax.tree.map(np.copy, batch.step(choose(0, 0, 0, 0))))
+            tasks.append(batch.task_ids().copy())
+    return jax.tree.map(lambda *xs: np.stack(xs), *steps), np.stack(tasks)
+
+
+def test_a_random_game_is_drawn_for_each_episode() -> None:
+    """Episodes have three equal steps, so the first picture shows the game."""
+    steps, tasks = play_random_games(workers=1)
+    np.testing.assert_array_equal(steps.is_first[:, 0], np.arange(61) % 3 == 0)
+    pictures: dict[int, set[bytes]] = {}
+    for t, env in np.argwhere(steps.is_first):
+        pictures.setdefault(int(tasks[t, env]), set()).add(steps.observation[t, env].tobytes())
+    assert sorted(pictures) == [0, 1, 2]
+    assert [len(each) for each in pictures.values()] == [1, 1, 1]
+    assert len(set.union(*pictures.values())) == 3
+    assert not ((tasks[1:] != tasks[:-1]) & ~steps.is_first[1:]).any(), "the game changes within an episode"
+    np.testing.assert_allclose(np.bincount(tasks.ravel()) / tasks.size, 1 / 3, atol=0.18)
+
+
+def test_random_games_depend_on_the_seed_not_on_the_workers() -> None:
+    (one, tasks), (two, same), (_, other) = play_random_games(1), play_random_games(2), play_random_games(1, seed=9)
+    np.testing.assert_array_equal(tasks, same)
+    jax.tree.map(np.testing.assert_array_equal, one, two)
+    assert (tasks != other).any()
+
+
+def test_positions_are_those_of_the_random_game() -> None:
+    names = ("hero", "montezuma_revenge")
+    for chosen, places in ((names, 0), (names[:1] * 2, 2)):
+        games = [Atari(name, AtariSettings(num_workers=1)) for name in chosen]
+        with contextlib.closing(make_host_vector_env(games, 2, 0, "random")) as batch:
+            batch.reset()
+            assert batch.positions().shape == (2, places)
+            if places:
+                np.testing.assert_array_equal(batch.positions(), batch._shared.ram[:, [117, 28]])
 
 
 def test_all_games_come_with_ale_py() -> None:
-    """Nothing has to be fetched."""
+    """No file has to be downloaded."""
     package = Path(ale_py.__file__).parent
     assert len(atari_games()) > 100
     for game in atari_games():

@@ -1,4 +1,4 @@
-"""Worker processes of Atari games: those that fail, those that are killed, and that none is left behind."""
+"""Worker processes of Atari games: failures, kills, and the end of all processes."""
 
 import os
 import signal
@@ -12,19 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from byol_explore.envs.adapters import atari, processes
-from byol_explore.envs.adapters.atari import Atari, AtariBatch
-from byol_explore.envs.adapters.atari_settings import AtariSettings
-from byol_explore.envs.guarding import guarded
-from byol_explore.envs.host_tasks import TaskBatch
+from byol_explore.envs import atari
+from byol_explore.envs.atari import Atari, AtariVectorEnv
+from byol_explore.envs.families import AtariSettings
+from byol_explore.envs.host_vector import FixedTaskBatch
+from byol_explore.envs.watchdog import run_watched
 from byol_explore.errors import EnvironmentFailure
 from byol_explore.types import Action
+from byol_explore.utils import processes as processes_module
 
 PATIENCE = 30.0  # seconds, far more than anything here takes
 
 
 def in_time(function: Callable[[], Any]) -> Any:
-    """What a call returns or raises; a call that hangs fails the test instead."""
+    """Return or raise the result of a call; a call that hangs fails the test."""
     results: list[Any] = []
 
     def call() -> None:
@@ -36,26 +37,26 @@ def in_time(function: Callable[[], Any]) -> Any:
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     thread.join(PATIENCE)
-    assert not thread.is_alive(), "it hangs"
+    assert not thread.is_alive(), "the call hangs"
     if isinstance(results[0], BaseException):
         raise results[0]
     return results[0]
 
 
-def act(batch: AtariBatch, action: int = 0) -> Any:
+def act(batch: AtariVectorEnv, action: int = 0) -> Any:
     chosen = np.full((batch.num_envs, 1), action, np.int32)
     return batch.step(Action(chosen, np.zeros((batch.num_envs, 0), np.float32)))
 
 
 class Started(list[subprocess.Popen[bytes]]):
-    """All worker processes of a test; one may be made to fail at its start."""
+    """All worker processes of a test; the start of one may fail."""
 
     fail_at: int | None = None
 
     def start(self, *arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
         if len(self) == self.fail_at:
             raise OSError("too many processes")
-        self.append(subprocess.Popen(*arguments, **options))
+        self.append(processes_module.spawn_child(*arguments, **options))
         return self[-1]
 
     def all_ended(self) -> bool:
@@ -69,22 +70,21 @@ class Started(list[subprocess.Popen[bytes]]):
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Whatever goes wrong, a test leaves no process behind either."""
+    """Record the worker processes, and kill those that a failed test leaves."""
     workers = Started()
-    fake = type("Subprocess", (), {"Popen": staticmethod(workers.start), "PIPE": subprocess.PIPE})
-    monkeypatch.setattr(atari, "subprocess", fake)
+    monkeypatch.setattr(atari, "spawn_child", workers.start)
     yield workers
     for worker in workers:
         worker.kill()
         worker.wait()
 
 
-def open_batch(num_envs: int = 2, workers: int = 2, **settings: Any) -> AtariBatch:
-    return Atari("freeway", AtariSettings(noops=0, **settings), workers=workers).batch(num_envs, 0)
+def open_batch(num_envs: int = 2, workers: int = 2, **settings: Any) -> AtariVectorEnv:
+    return Atari("freeway", AtariSettings(max_noops=0, num_workers=workers, **settings)).make_vector_env(num_envs, 0)
 
 
 @pytest.mark.parametrize(("num_envs", "workers", "processes"), [(3, 1, 1), (3, 2, 2), (2, 5, 2)])
-def test_close_ends_all_workers_and_twice_is_harmless(
+def test_close_ends_all_workers_and_may_be_repeated(
     started: Started, num_envs: int, workers: int, processes: int
 ) -> None:
     batch = open_batch(num_envs, workers)
@@ -96,13 +96,13 @@ def test_close_ends_all_workers_and_twice_is_harmless(
     in_time(batch.close)
 
 
-def test_a_batch_that_was_never_used_closes(started: Started) -> None:
+def test_an_unused_batch_closes(started: Started) -> None:
     in_time(open_batch().close)
     assert [worker.poll() for worker in started] == [0, 0]
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_worker_is_noticed(started: Started, victim: int) -> None:
+def test_killed_worker_raises(started: Started, victim: int) -> None:
     batch = open_batch()
     in_time(batch.reset)
     os.kill(started[victim].pid, signal.SIGKILL)
@@ -114,8 +114,8 @@ def test_a_killed_worker_is_noticed(started: Started, victim: int) -> None:
     assert started.all_ended()
 
 
-def test_a_worker_killed_in_the_middle_of_its_work_is_noticed(started: Started) -> None:
-    """It is stopped, told to go on, and killed while its parent waits for the answer."""
+def test_worker_killed_during_a_step_raises(started: Started) -> None:
+    """It is stopped, gets a command, and is killed while its parent waits for the reply."""
     batch = open_batch()
     in_time(batch.reset)
     os.kill(started[1].pid, signal.SIGSTOP)
@@ -128,7 +128,7 @@ def test_a_worker_killed_in_the_middle_of_its_work_is_noticed(started: Started) 
     assert started.all_ended()
 
 
-def test_a_worker_that_fails_says_why(started: Started) -> None:
+def test_worker_failure_has_its_reason(started: Started) -> None:
     batch = open_batch(full_action_set=False)
     in_time(batch.reset)
     with pytest.raises(RuntimeError, match=r"^an Atari worker process failed: IndexError: .*index"):
@@ -139,16 +139,16 @@ def test_a_worker_that_fails_says_why(started: Started) -> None:
     assert started.all_ended()
 
 
-def test_a_worker_that_cannot_begin_says_why(started: Started) -> None:
-    batch = open_batch(1, 1, sticky="often")
+def test_worker_start_failure_has_its_reason(started: Started) -> None:
+    batch = open_batch(1, 1, sticky_action_prob="often")
     with pytest.raises(RuntimeError, match=r"^an Atari worker process failed: TypeError: setFloat"):
         in_time(batch.reset)
     in_time(batch.close)
     assert started.all_ended()
 
 
-def test_no_worker_is_left_when_another_cannot_be_started(started: Started) -> None:
-    """Nor does it live as long as the error does."""
+def test_failed_start_of_a_worker_ends_the_others(started: Started) -> None:
+    """They end although the error is kept."""
     started.fail_at = 1
     with pytest.raises(OSError, match="too many processes") as caught:
         open_batch(3, 3)
@@ -157,33 +157,33 @@ def test_no_worker_is_left_when_another_cannot_be_started(started: Started) -> N
     assert started.all_ended()
 
 
-def test_no_worker_is_left_when_another_task_cannot_be_started(started: Started) -> None:
+def test_failed_start_of_a_task_ends_the_workers_of_others(started: Started) -> None:
     started.fail_at = 1
-    envs = [Atari(game, workers=1) for game in ("freeway", "pong")]
+    envs = [Atari(game, AtariSettings(num_workers=1)) for game in ("freeway", "pong")]
     with pytest.raises(OSError, match="too many processes") as caught:
-        TaskBatch(envs, 2, 0)
+        FixedTaskBatch(envs, 2, 0)
     assert caught.traceback
     assert len(started) == 1
     assert started.all_ended()
 
 
-def test_a_stopped_worker_is_noticed_and_ended(started: Started) -> None:
-    """It answers nothing, not even SIGTERM."""
+def test_stopped_worker_is_a_failure_and_is_killed(started: Started) -> None:
+    """It does not react to SIGTERM either."""
 
     def work(envs: list[Any]) -> None:
-        batch = envs[0].batch(2, 0)
+        batch = envs[0].make_vector_env(2, 0)
         batch.reset()
         os.kill(started[1].pid, signal.SIGSTOP)
         act(batch)
 
     with pytest.raises(EnvironmentFailure, match=r"'atari:freeway' hangs: step 1 has taken more than 3 s"):
-        in_time(lambda: guarded([Atari("freeway", AtariSettings(noops=0), workers=2)], 3.0, work))
+        in_time(lambda: run_watched([Atari("freeway", AtariSettings(max_noops=0, num_workers=2))], 3.0, work))
     assert started.all_ended()
     assert started[1].poll() == -signal.SIGKILL
 
 
-def test_a_stopped_worker_does_not_keep_a_batch_from_closing(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "OWN_END", 1.0)
+def test_close_kills_a_stopped_worker(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes_module, "EXIT_SECONDS", 1.0)
     batch = open_batch()
     in_time(batch.reset)
     os.kill(started[0].pid, signal.SIGSTOP)
@@ -193,11 +193,11 @@ def test_a_stopped_worker_does_not_keep_a_batch_from_closing(started: Started, m
 
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_workers_end_with_their_parent(is_stopped: bool) -> None:
-    """However it ends. They have its stderr, which is at its end only when all of them have closed it."""
+    """The parent is killed. Its stderr ends only when all workers, which inherit it, have ended."""
     script = (
         "import time\n"
-        "from byol_explore.envs.adapters.atari import Atari\n"
-        "batch = Atari('freeway', workers=2).batch(2, 0)\n"
+        "from byol_explore.envs.registry import make_env\n"
+        "batch = make_env('atari:freeway', num_workers=2).make_vector_env(2, 0)\n"
         "batch.reset()\n"
         "print(*[worker.pid for worker in batch._workers], flush=True)\n"
         "time.sleep(600)\n"
@@ -207,7 +207,7 @@ def test_workers_end_with_their_parent(is_stopped: bool) -> None:
     workers = [int(pid) for pid in in_time(parent.stdout.readline).split()]
     assert len(workers) == 2
     for pid in workers:
-        os.kill(pid, signal.SIGSTOP if is_stopped else 0)  # it is there
+        os.kill(pid, signal.SIGSTOP if is_stopped else 0)  # signal 0 checks that the process exists
     try:
         parent.kill()
         parent.communicate(timeout=PATIENCE)
@@ -215,10 +215,3 @@ def test_workers_end_with_their_parent(is_stopped: bool) -> None:
         for pid in workers:
             os.kill(pid, signal.SIGKILL)
         raise
-
-
-def test_a_worker_starts_without_jax() -> None:
-    """Which would take it seconds, and a good part of the memory."""
-    script = "import byol_explore.envs.adapters.atari_emulator, sys; print('jax' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=PATIENCE)
-    assert run.stdout.split() == [b"False"]

@@ -1,250 +1,208 @@
-"""Settings of environments, from a configuration to the environment that is made."""
+"""Effects of the Atari settings on a game."""
 
-import json
-import sys
-import types
-from pathlib import Path
-from typing import Any
+import dataclasses
 
-import gymnasium
 import numpy as np
 import pytest
 
-from byol_explore.envs.adapters.atari import Atari
-from byol_explore.envs.adapters.gymnasium import Gymnasium
-from byol_explore.envs.families import FAMILIES
-from byol_explore.envs.registry import make_env, make_envs, register_env
-from byol_explore.envs.settings import described
+from byol_explore.config.presets import make_config
+from byol_explore.envs.atari import Atari
+from byol_explore.envs.atari_worker import StepResult, num_actions
+from byol_explore.envs.families import AtariSettings
 from byol_explore.errors import UserError
-from byol_explore.registries import ENVIRONMENTS
-from byol_explore.run.directory import load_config, write_config
-from byol_explore.settings.config import Config
-from byol_explore.settings.trust import VARIABLE, outside_code
-from command_line import call
-from envs.scripted import number, open_batch, registered
-from hosts import Scripted
+from byol_explore.evaluation.rollouts import evaluation_envs
+from envs.games import LEFT, LIVES, NOOP, RIGHT, X, emulator, memories, random_actions
 
-CARTPOLE = "gymnasium:CartPole-v1"
-
-
-class Doubled(gymnasium.RewardWrapper):
-    def reward(self, reward: Any) -> Any:
-        return 2 * reward
+OWN = AtariSettings(
+    action_repeat=3, frame_stack=2, sticky_action_prob=0.25, full_action_set=False, max_noops=5, max_frames=900,
+    clip_rewards=True,
+    terminal_on_life_loss=True, num_workers=2,
+)  # fmt: skip
 
 
-class OneMore(gymnasium.RewardWrapper):
-    def reward(self, reward: Any) -> Any:
-        return reward + 1
+def test_evaluation_uses_the_papers_protocol_by_default() -> None:
+    """At most 30 no-ops, no sticky actions, half an hour, whole games, raw scores; observations and actions stay."""
+    assert OWN.for_evaluation() == AtariSettings(
+        action_repeat=3, frame_stack=2, sticky_action_prob=0.0, full_action_set=False, max_noops=30,
+        max_frames=108_000, clip_rewards=False,
+        terminal_on_life_loss=False, num_workers=2,
+    )  # fmt: skip
+    assert AtariSettings().for_evaluation() == AtariSettings()
 
 
-def make_lock(length: int, *, name: str = "lock", extras: dict[str, Any] | None = None) -> Scripted:
-    lock = Scripted(lambda _: length, name=name)
-    lock.extras = extras  # pyright: ignore[reportAttributeAccessIssue]
-    return lock
+def test_evaluation_can_keep_the_settings_of_training() -> None:
+    """Except for whole games and raw scores."""
+    own = dataclasses.replace(OWN, evaluation_protocol="training")
+    assert own.for_evaluation() == dataclasses.replace(own, clip_rewards=False, terminal_on_life_loss=False)
 
 
-def make_anything(**settings: Any) -> Scripted:
-    return make_lock(1, name="+".join(sorted(settings)))
-
-
-@pytest.fixture(autouse=True)
-def workshop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module of somebody's own."""
-    module = types.ModuleType("workshop")
-    for part in (Doubled, OneMore, make_lock, make_anything):
-        setattr(module, part.__name__, part)
-    monkeypatch.setitem(sys.modules, "workshop", module)
-    monkeypatch.setattr(ENVIRONMENTS, "_added", {})
-    monkeypatch.delenv(VARIABLE, raising=False)
-
-
-# In Python, in a file
-
-
-def test_a_table_becomes_words_wherever_a_configuration_is_made(tmp_path: Path) -> None:
-    words = ("sticky=0.25", "life_loss=true")
-    config = Config(env="atari:alien", env_settings={"sticky": 0.25, "life_loss": True})  # pyright: ignore[reportArgumentType]
-    assert config == Config(env="atari:alien", env_settings=words)
-    assert hash(config.env_settings)
-    write_config(tmp_path, config.validate())
-    assert load_config(tmp_path) == config
-    data = json.loads((tmp_path / "config.json").read_text())
-    assert data["env_settings"] == list(words)
-    (tmp_path / "config.json").write_text(json.dumps({**data, "env_settings": {"sticky": 0.25, "life_loss": True}}))
-    assert load_config(tmp_path) == config
-
-
-@pytest.mark.parametrize(
-    ("env", "words", "message"),
-    [
-        ("atari:alien", ("stick=1",), "unknown environment setting 'stick'; those of Atari are action_repeat, stack"),
-        ("rooms-4,rooms-6", ("size=1",), "unknown environment setting 'size': rooms-4, rooms-6 takes none"),
-        (CARTPOLE, ("kwarg.a=1",), "'kwarg.a'; those of Gymnasium are kwargs.NAME, wrappers, vectorization, max_steps"),
-        (CARTPOLE, ("max_steps=0",), "env_settings.max_steps is 0: it must be positive"),
-        (f"{CARTPOLE},atari:alien", ("x=0",), "those of Atari are .*; those of Gymnasium are kwargs.NAME"),
-        ("atari:alien", ("noops=1", "noops=2"), "env_settings names 'noops' twice"),
-    ],
-)
-def test_a_configuration_knows_which_settings_there_are(env: str, words: tuple[str, ...], message: str) -> None:
-    with pytest.raises(UserError, match=message) as caught:
-        Config(env=env, env_settings=words).validate()
-    assert "\n" not in str(caught.value)
-
-
-def test_settings_hold_for_all_tasks_of_a_family_and_each_takes_its_own() -> None:
-    envs = make_envs(["atari:freeway", "atari:alien"], {"noops": 3})
-    assert [env.settings.noops for env in envs if isinstance(env, Atari)] == [3, 3]
-    Config(env=f"atari:alien,{CARTPOLE}", env_settings=("noops=3", "max_steps=4")).validate()
-
-
-@pytest.mark.parametrize(("workers", "actors", "expected"), [(0, 2, 3), (0, 1, 6), (0, 9, 1), (5, 2, 5)])
-def test_actors_share_the_cores(monkeypatch: pytest.MonkeyPatch, workers: int, actors: int, expected: int) -> None:
-    """Evaluations have all of them."""
-    for module in ("adapters.atari", "registry"):
-        monkeypatch.setattr(f"byol_explore.envs.{module}.available_cores", lambda: 6)
-    [env] = make_envs(["atari:freeway"], {"workers": workers}, actors=actors)
+def test_the_protocol_of_an_evaluation_overrides_the_setting() -> None:
+    [env] = evaluation_envs([Atari("freeway", OWN)])
     assert isinstance(env, Atari)
-    assert env.workers == expected
-    assert env.for_evaluation().workers == (workers or 6)
+    assert env.settings == OWN.for_evaluation()
+    assert (env.spec.max_steps, env.protocol_settings) == (
+        36_000,
+        {"max_noops": 30, "sticky_action_prob": 0.0, "max_frames": 108_000},
+    )
+    for asked in (
+        evaluation_envs([Atari("freeway", dataclasses.replace(OWN, evaluation_protocol="training"))]),
+        evaluation_envs([Atari("freeway", OWN)], "training"),
+    ):
+        [env] = asked
+        assert isinstance(env, Atari)
+        assert (env.settings.max_noops, env.settings.sticky_action_prob, env.spec.max_steps) == (5, 0.25, 300)
+        assert not env.settings.terminal_on_life_loss
+    config = dataclasses.replace(make_config("atari-small"), atari=AtariSettings(evaluation_protocol="mine"))
+    with pytest.raises(UserError, match=r"unknown atari\.evaluation_protocol 'mine'; choose from: paper, training"):
+        config.validate()
 
 
-# Gymnasium
+def test_with_sticky_probability_one_no_action_has_an_effect() -> None:
+    one, other = random_actions(25, seed=1), random_actions(25, seed=2)
+    stuck = [memories(emulator(sticky_action_prob=1.0), actions) for actions in (one, other, [NOOP] * 25)]
+    np.testing.assert_array_equal(stuck[0], stuck[1])
+    np.testing.assert_array_equal(stuck[0], stuck[2])
+    assert (memories(emulator(), one) != memories(emulator(), other)).any()
 
 
-def test_keyword_arguments_and_limits_reach_gymnasium() -> None:
-    env = make_env(CARTPOLE, ["kwargs.sutton_barto_reward=true", "max_steps=3"])
-    assert isinstance(env, Gymnasium)
-    assert env.spec.max_steps == 3
-    with open_batch(env, 2) as batch:
-        batch.reset()
-        steps = [batch.step(number([0, 1])) for _ in range(3)]
-    assert [step.is_last.tolist() for step in steps] == [[False] * 2, [False] * 2, [True] * 2]
-    assert {float(reward) for step in steps for reward in step.reward} == {0.0}, "the other reward pays at the end only"
+def test_sticky_actions_depend_on_the_seed() -> None:
+    """Also on seed 0, for which some versions of the emulator use the time of day."""
+    actions = random_actions(40)
+    for seed in (0, 1):
+        first, second = (memories(emulator(seed=seed, sticky_action_prob=0.25), actions) for _ in range(2))
+        np.testing.assert_array_equal(first, second)
+    plain, other = memories(emulator(), actions), memories(emulator(seed=2, sticky_action_prob=0.25), actions)
+    assert (first != plain).any()
+    assert (first != other).any()
 
 
-def test_who_chooses_a_render_mode_gets_it() -> None:
-    """No film then, unless it is the one that films are made of."""
-    env = make_env("gymnasium:FrozenLake-v1", {"kwargs": {"render_mode": "ansi"}})
-    assert isinstance(env, Gymnasium)
-    with open_batch(env, 1) as batch:
-        batch.reset()
-        with pytest.raises(UserError, match="cannot be rendered: its render mode is 'ansi'"):
-            batch.render()
+@pytest.mark.parametrize(("game", "actions"), [("freeway", 3), ("qbert", 6), ("montezuma_revenge", 18)])
+def test_the_minimal_set_of_actions(game: str, actions: int) -> None:
+    assert num_actions(game, AtariSettings(full_action_set=False)) == actions
+    assert num_actions(game, AtariSettings()) == 18
+    minimal = emulator(game, full_action_set=False)
+    minimal.reset()
+    minimal.step(actions - 1)
+    with pytest.raises(IndexError):
+        minimal.step(actions)
 
 
-def test_a_limit_can_be_above_the_registered_one() -> None:
-    with registered():
-        assert make_env("gymnasium:scripted/OnlyVector-v0", {"max_steps": 30}).spec.max_steps == 30
-    env = make_env("gymnasium:MountainCar-v0", {"max_steps": 205})
-    assert isinstance(env, Gymnasium)
-    with open_batch(env, 1) as batch:
-        batch.reset()
-        ended = [bool(batch.step(number([1])).is_last[0]) for _ in range(205)]
-    assert (sum(ended), ended[-1]) == (1, True)
+def test_actions_of_the_minimal_set_are_the_games_own() -> None:
+    """Action 1 is fire in the full set, without effect in Freeway, and up in its minimal set."""
+    y = 14
+    minimal = memories(emulator("freeway", full_action_set=False), [1] * 20)[:, y]
+    full = memories(emulator("freeway"), [1] * 20)[:, y]
+    assert minimal[-1] > minimal[0] + 10
+    assert len(set(full.tolist())) == 1
 
 
-def test_wrappers_are_around_every_environment_the_first_inside() -> None:
-    env = make_env(CARTPOLE, {"wrappers": "workshop:Doubled+workshop:OneMore"})
-    assert isinstance(env, Gymnasium)
-    with open_batch(env, 2) as batch:
-        batch.reset()
-        np.testing.assert_array_equal(batch.step(number([0, 1])).reward, [3.0, 3.0])
+def test_frames_are_stacked_oldest_first() -> None:
+    single, stacked = emulator("alien"), emulator("alien", frame_stack=3)
+    for _ in range(2):  # the second episode begins with an empty stack again
+        single.reset()
+        stacked.reset()
+        nothing = np.zeros_like(single.observation)
+        seen = [nothing, nothing, single.observation.copy()]
+        np.testing.assert_array_equal(stacked.observation, np.concatenate(seen, axis=-1))
+        for action in random_actions(12):
+            single.step(action)
+            stacked.step(action)
+            seen = [*seen[1:], single.observation.copy()]
+            np.testing.assert_array_equal(stacked.observation, np.concatenate(seen, axis=-1))
+        assert len({picture.tobytes() for picture in seen}) == 3
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"wrappers": "Doubled"},
-            "env_settings.wrappers names 'Doubled': it must be an import path like my_pack",
-        ),
-        ({"wrappers": "workshop:Tripled"}, "wrapper 'workshop:Tripled': module 'workshop' has no 'Tripled'"),
-        ({"kwargs": {"colour": 3}}, "'gymnasium:CartPole-v1' cannot be made: .*colour"),
-        (
-            {"wrappers": "workshop:Doubled", "vectorization": "vector_entry_point"},
-            "cannot be made: .*wrappers argument",
-        ),
-    ],
-)
-def test_what_gymnasium_cannot_make_is_said_in_one_line(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message) as caught:
-        make_env(CARTPOLE, settings)
-    assert "\n" not in str(caught.value)
+def num_noops(seed: int, max_noops: int, episodes: int) -> list[int]:
+    """Return the number of frames before each of some episodes."""
+    game, passed = emulator("freeway", seed=seed, max_noops=max_noops), []
+    for _ in range(episodes):
+        game.reset()
+        passed.append(game.ale.getEpisodeFrameNumber())
+    return passed
 
 
-# Environments of one's own
+def test_episodes_begin_after_at_most_max_noops_frames() -> None:
+    assert num_noops(0, max_noops=0, episodes=3) == [0, 0, 0]
+    assert set(num_noops(0, max_noops=2, episodes=15)) == {0, 1, 2}
+    long = num_noops(0, max_noops=30, episodes=15)
+    assert max(long) <= 30
+    assert max(long) - min(long) > 20
+    assert long == num_noops(0, max_noops=30, episodes=15)
+    assert long != num_noops(1, max_noops=30, episodes=15)
 
 
-def test_settings_are_keyword_arguments_of_what_makes_an_environment() -> None:
-    env: Any = make_env("workshop:make_lock", ["length=7", "extras.colour=red", "extras.size=2"])
-    assert (env.length(0), env.extras) == (7, {"colour": "red", "size": 2})
-    register_env("anything", make_anything)
-    assert make_env("anything", {"b": 1, "a": 2}).spec.name == "a+b"
-    Config(env="workshop:make_lock", env_settings=("length=7", "who=knows")).validate()
+@pytest.mark.parametrize(("max_frames", "steps"), [(1, 1), (8, 2), (9, 3), (12, 3)])
+def test_an_episode_is_truncated_at_exactly_max_frames(max_frames: int, steps: int) -> None:
+    """Counted from the first action on; no-ops do not count."""
+    game = emulator("freeway", max_noops=30, max_frames=max_frames)
+    for _ in range(2):
+        game.reset()
+        waited = game.ale.getEpisodeFrameNumber()
+        answers = [game.step(NOOP) for _ in range(steps)]
+        assert answers == [StepResult(0.0, False, False)] * (steps - 1) + [StepResult(0.0, False, True)]
+        assert game.count == game.ale.getEpisodeFrameNumber() - waited == max_frames
 
 
-def test_each_maker_gets_what_it_takes() -> None:
-    """Two kinds of environments in one run, and a setting that only one of them knows."""
-    register_env("lock", make_lock)
-    register_env("short", lambda length=2: make_lock(length, name="short"))
-    one, other = make_envs(["lock", "short"], {"length": 5, "name": "five"})
-    assert (one.spec.name, other.spec.name) == ("five", "short")
+def test_a_game_lost_at_the_limit_terminates() -> None:
+    """Frame 506 is the last: running off the ledge ends six lives."""
+    game = emulator(max_frames=506)
+    game.reset()
+    answers = [game.step(RIGHT) for _ in range(127)]
+    assert answers[-1] == StepResult(0.0, True, False)
+    assert not any(answer.terminated or answer.truncated for answer in answers[:-1])
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["length=1", "size=2"],
-            "unknown environment setting 'size'; those of workshop:make_lock are length, name",
-        ),
-        (
-            [],
-            "environment 'workshop:make_lock': missing a required argument: 'length'; settings are given with",
-        ),
-    ],
-)
-def test_a_maker_that_cannot_be_called_so_is_not_called(words: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        make_env("workshop:make_lock", words)
+def test_rewards_are_clipped_to_their_sign() -> None:
+    actions = random_actions(150)
+    for game, sign in (("alien", 1.0), ("pitfall", -1.0)):
+        plain, clipped = emulator(game), emulator(game, clip_rewards=True)
+        plain.reset()
+        clipped.reset()
+        steps = actions if game == "alien" else [RIGHT] * 60
+        rewards = np.asarray([(plain.step(action).reward, clipped.step(action).reward) for action in steps])
+        np.testing.assert_array_equal(rewards[:, 1], np.sign(rewards[:, 0]))
+        assert (np.abs(rewards[:, 0]) > 1).any()
+        assert (rewards[:, 1] == sign).any()
 
 
-# Consent
+def test_terminal_on_life_loss_ends_episodes_but_not_the_game() -> None:
+    game, whole = emulator(terminal_on_life_loss=True), emulator()
+    game.reset()
+    expected = iter(memories(whole, [RIGHT] * 127))
+    lives, ends = [game.lives], []
+    for step in range(127):
+        answer = game.step(RIGHT)
+        np.testing.assert_array_equal(game.ram, next(expected), err_msg=str(step))
+        assert not answer.truncated
+        if answer.terminated:
+            ends.append(step)
+            if len(ends) < 6:
+                frame, ram = game.ale.getEpisodeFrameNumber(), game.ram.copy()
+                game.reset()
+                assert game.ale.getEpisodeFrameNumber() == frame
+                np.testing.assert_array_equal(game.ram, ram)
+                lives.append(game.lives)
+    assert lives == [6, 5, 4, 3, 2, 1]
+    assert len(ends) == 6
+    assert game.ale.game_over()
+    game.reset()
+    assert (game.lives, game.count, game.ale.getEpisodeFrameNumber()) == (6, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("env", "words", "expected"),
-    [
-        (CARTPOLE, ("wrappers=a:B+c:D", "max_steps=3"), ["wrappers=a:B+c:D"]),
-        (CARTPOLE, ("kwargs.inner=evil:X-v0", "kwargs.b=1"), ["kwargs.inner=evil:X-v0"]),
-        ("a.b:Lock", ("length=3",), ["a.b:Lock", "length=3"]),
-        ("gymnasium:evil:X-v0", ("max_steps=3",), ["gymnasium:evil:X-v0"]),
-        ("atari:alien", ("noops=3",), []),
-    ],
-)
-def test_code_that_settings_lead_to_is_imported_after_consent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: str, words: tuple[str, ...], expected: list[str]
-) -> None:
-    config = Config(env=env, env_settings=words)
-    assert outside_code(config) == expected
-    write_config(tmp_path, config)
-    if expected:
-        with pytest.raises(
-            UserError, match=f"names code outside this package: {', '.join(expected)}".replace("+", ".")
-        ):
-            load_config(tmp_path)
-    monkeypatch.setenv(VARIABLE, "1")
-    assert load_config(tmp_path) == config
+def test_without_terminal_on_life_loss_only_the_last_life_ends_it() -> None:
+    game = emulator()
+    game.reset()
+    assert [step for step in range(127) if game.step(RIGHT).terminated] == [126]
+    assert game.ram[LIVES] == 0
 
 
-# The command line
-
-
-def test_all_settings_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = call(capsys, "envs", "--settings")
-    assert code == 0
-    for family in FAMILIES:
-        for name, default, text in described(family.settings):
-            assert text
-            assert f"\n  {name} = {default}\n" in out
-    assert "\n  sticky = 0.0\n      Probability that" in out
+def test_walking_moves_the_agent() -> None:
+    """RAM address 42 is the x of Montezuma's Revenge."""
+    game = emulator()
+    game.reset()
+    start = int(game.ram[X])
+    game.step(RIGHT)
+    assert int(game.ram[X]) > start
+    game.reset()
+    game.step(LEFT)
+    assert int(game.ram[X]) < start

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces both ways, against Gymnasium's own notion of what a space contains and how it is flattened."""
+"""Conversion of Gymnasium's spaces, against Gymnasium's own `contains` and `flatten`."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
-from byol_explore.envs.adapters.gymnasium_spaces import actions_of, observations_of
+from byol_explore.envs.gymnasium_spaces import convert_action_space, convert_observation_space
 from byol_explore.errors import UserError
 from byol_explore.spaces import ActionSpec, Grid, Image, Tokens, Vector
 from byol_explore.types import Action
@@ -58,7 +58,7 @@ def nested(leaf: st.SearchStrategy[spaces.Space]) -> st.SearchStrategy[spaces.Sp
 
 
 def random_actions(spec: ActionSpec, rng: np.random.Generator, reach: float = 1.5) -> Action:
-    """Also from beyond [-1, 1]: a Gaussian policy does that."""
+    """Draw actions, also beyond [-1, 1] like a Gaussian policy."""
     chosen = [rng.integers(0, n, ENVS) for n in spec.discrete]
     discrete = np.stack(chosen, -1) if chosen else np.zeros((ENVS, 0))
     return Action(
@@ -67,7 +67,7 @@ def random_actions(spec: ActionSpec, rng: np.random.Generator, reach: float = 1.
 
 
 def batched(space: spaces.Space, samples: list[Any]) -> Any:
-    """The way a vector environment holds observations."""
+    """Batch observations like a vector environment."""
     return concatenate(space, samples, create_empty_array(space, len(samples)))
 
 
@@ -87,8 +87,8 @@ def one_line(error: pytest.ExceptionInfo[UserError]) -> str:
 @quick
 @given(nested(st.one_of(discrete(), multi_discrete(), multi_binary(), box())), st.integers(0, 2**32 - 1))
 def test_every_action_is_in_its_space(space: spaces.Space, seed: int) -> None:
-    actions = actions_of(space, "test")
-    native = actions.native(random_actions(actions.spec, np.random.default_rng(seed)))
+    actions = convert_action_space(space, "test")
+    native = actions.to_native(random_actions(actions.spec, np.random.default_rng(seed)))
     rows = list(iterate(batch_space(space, ENVS), native))
     assert len(rows) == ENVS
     for row in rows:
@@ -98,11 +98,11 @@ def test_every_action_is_in_its_space(space: spaces.Space, seed: int) -> None:
 @quick
 @given(discrete() | multi_discrete() | multi_binary())
 def test_categories_are_counted_from_the_start(space: spaces.Space) -> None:
-    """Every component from its first category to its last."""
-    actions = actions_of(space, "test")
+    """Check each component from its first category to its last."""
+    actions = convert_action_space(space, "test")
     counts = np.asarray(actions.spec.discrete)
     rows = np.minimum(np.arange(counts.max())[:, None], counts - 1)
-    native = actions.native(Action(rows.astype(np.int32), np.zeros((len(rows), 0), np.float32)))
+    native = actions.to_native(Action(rows.astype(np.int32), np.zeros((len(rows), 0), np.float32)))
     start = np.asarray(getattr(space, "start", 0))
     np.testing.assert_array_equal(native, rows.reshape(native.shape) + start)
     assert native.dtype == space.dtype
@@ -111,10 +111,10 @@ def test_categories_are_counted_from_the_start(space: spaces.Space) -> None:
 @quick
 @given(box())
 def test_boxes_are_spanned_from_bound_to_bound(space: spaces.Box) -> None:
-    actions = actions_of(space, "test")
+    actions = convert_action_space(space, "test")
     units = np.asarray([-7.0, -1.0, 0.0, 1.0, 7.0], np.float32)
     continuous = np.broadcast_to(units[:, None], (5, actions.spec.continuous))
-    below, low, middle, high, above = actions.native(Action(np.zeros((5, 0), np.int32), continuous))
+    below, low, middle, high, above = actions.to_native(Action(np.zeros((5, 0), np.int32), continuous))
     for actual, expected in ((below, space.low), (low, space.low), (high, space.high), (above, space.high)):
         np.testing.assert_array_equal(actual, expected)
     rounding = 0.0 if np.issubdtype(space.dtype, np.floating) else 0.5
@@ -125,7 +125,7 @@ def test_boxes_are_spanned_from_bound_to_bound(space: spaces.Box) -> None:
 def test_wide_and_uneven_bounds() -> None:
     largest = np.finfo(np.float32).max
     space = spaces.Box(np.asarray([-largest, 0.0], np.float32), np.asarray([largest, 3.0], np.float32))
-    native = actions_of(space, "test").native
+    native = convert_action_space(space, "test").to_native
     answer = native(Action(np.zeros((2, 0), np.int32), np.asarray([[0.0, -1 / 3], [1.0, 0.5]], np.float32)))
     np.testing.assert_allclose(answer, [[0.0, 1.0], [largest, 2.25]], rtol=1e-6, atol=1e-6)
 
@@ -138,11 +138,11 @@ def test_parts_of_a_hybrid_action_get_their_own_components() -> None:
             "head": spaces.Box(-1, 1, (1, 1), np.float64),
         }
     )
-    actions = actions_of(space, "test")
+    actions = convert_action_space(space, "test")
     assert actions.spec == ActionSpec((3, 2, 2), 3)
     discrete = np.asarray([[2, 0, 1], [0, 1, 0]], np.int32)
     continuous = np.asarray([[-1.0, 1.0, 0.25], [0.0, 0.5, -0.5]], np.float32)
-    native = actions.native(Action(discrete, continuous))
+    native = actions.to_native(Action(discrete, continuous))
     np.testing.assert_allclose(native["arm"][0], [[0.0, 10.0], [5.0, 7.5]])
     np.testing.assert_array_equal(native["arm"][1], [9, 7])
     np.testing.assert_array_equal(native["grip"], [[0, 1], [1, 0]])
@@ -164,9 +164,9 @@ def test_parts_of_a_hybrid_action_get_their_own_components() -> None:
         (spaces.Discrete(10**12), "more than 65536 categories"),
     ],
 )
-def test_actions_that_cannot_be_chosen_are_named(space: spaces.Space, words: str) -> None:
+def test_unsupported_action_spaces_are_named(space: spaces.Space, words: str) -> None:
     with pytest.raises(UserError, match=f"environment 'gymnasium:X-v0': .*{words}") as error:
-        actions_of(space, "gymnasium:X-v0")
+        convert_action_space(space, "gymnasium:X-v0")
     one_line(error)
 
 
@@ -175,10 +175,10 @@ def test_actions_that_cannot_be_chosen_are_named(space: spaces.Space, words: str
 
 @quick
 @given(discrete() | multi_discrete() | multi_binary() | box((np.float32, np.float64, np.int32, np.int8)))
-def test_vectors_are_what_gymnasium_flattens_to(space: spaces.Space) -> None:
-    observations = observations_of(space, "test")
+def test_vectors_equal_gymnasiums_flatten(space: spaces.Space) -> None:
+    observations = convert_observation_space(space, "test")
     samples = [space.sample() for _ in range(ENVS)]
-    read = observations.read(batched(space, samples))
+    read = observations.from_native(batched(space, samples))
     assert observations.spec == Vector(flat_size(space))
     assert read.dtype == np.float32
     np.testing.assert_allclose(read, [gymnasium.spaces.flatten(space, sample) for sample in samples], rtol=1e-6)
@@ -187,8 +187,8 @@ def test_vectors_are_what_gymnasium_flattens_to(space: spaces.Space) -> None:
 @quick
 @given(nested(st.one_of(discrete(), multi_discrete(), multi_binary(), box())))
 def test_observations_are_as_specified(space: spaces.Space) -> None:
-    observations = observations_of(space, "test")
-    read = observations.read(batched(space, [space.sample() for _ in range(ENVS)]))
+    observations = convert_observation_space(space, "test")
+    read = observations.from_native(batched(space, [space.sample() for _ in range(ENVS)]))
     described = jax.tree.map(lambda x: (x.shape[1:], x.dtype), read)
     assert described == jax.tree.map(lambda kind: (kind.shape, kind.dtype), observations.spec)
     assert isinstance(read, dict) == isinstance(space, spaces.Dict | spaces.Tuple)
@@ -212,10 +212,10 @@ def test_observations_are_as_specified(space: spaces.Space) -> None:
 )
 def test_images_have_their_channels_last(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     space = spaces.Box(0, 255, shape, np.uint8)
-    observations = observations_of(space, "test")
+    observations = convert_observation_space(space, "test")
     assert observations.spec == Image(*expected)
     samples = [space.sample() for _ in range(ENVS)]
-    read = observations.read(batched(space, samples))
+    read = observations.from_native(batched(space, samples))
     assert (read.shape, read.dtype) == ((ENVS, *expected), np.uint8)
     for image, sample in zip(read, samples, strict=True):
         if expected == shape:
@@ -227,30 +227,32 @@ def test_images_have_their_channels_last(shape: tuple[int, ...], expected: tuple
                 np.testing.assert_array_equal(image[..., channel], sample[channel])
 
 
-def test_bytes_are_symbols_where_their_environment_says_so() -> None:
+def test_bytes_with_symbol_counts_are_a_grid() -> None:
     cells = spaces.Box(0, 255, (5, 4, 3), np.uint8)
     space = spaces.Dict({"map": cells, "eye": cells})
-    observations = observations_of(space, "test", {"map": (11, 6, 4)})
+    observations = convert_observation_space(space, "test", {"map": (11, 6, 4)})
     assert observations.spec == {"map": Grid(5, 4, (11, 6, 4)), "eye": Image(5, 4, 3)}
     samples = [space.sample() for _ in range(ENVS)]
-    np.testing.assert_array_equal(observations.read(batched(space, samples))["map"], [x["map"] for x in samples])
+    np.testing.assert_array_equal(observations.from_native(batched(space, samples))["map"], [x["map"] for x in samples])
 
 
-def test_texts_are_numbers_of_words() -> None:
+def test_texts_become_tokens() -> None:
     space = spaces.Dict({"mission": spaces.Text(200), "x": spaces.Discrete(2)})
-    observations = observations_of(space, "test")
+    observations = convert_observation_space(space, "test")
     assert observations.spec == {"mission": Tokens(32, 256), "x": Vector(2)}
     texts = ["Get the red ball.", "get THE  red ball", ""]
-    read = observations.read(batched(space, [{"mission": text, "x": 0} for text in texts]))["mission"]
+    read = observations.from_native(batched(space, [{"mission": text, "x": 0} for text in texts]))["mission"]
     assert (read.shape, read.dtype) == ((3, 32), np.int32)
     np.testing.assert_array_equal(read[0], read[1])
     assert (read[0] > 0).tolist() == [True] * 4 + [False] * 28
     assert not read[2].any()
 
 
-def test_bytes_that_are_no_image_are_scaled() -> None:
+def test_bytes_without_the_shape_of_an_image_are_scaled() -> None:
     space = spaces.Box(np.asarray([0, 10, 7], np.uint8), np.asarray([255, 20, 7], np.uint8), dtype=np.uint8)
-    read = observations_of(space, "test").read(np.asarray([[0, 10, 7], [255, 20, 7], [51, 15, 7]], np.uint8))
+    read = convert_observation_space(space, "test").from_native(
+        np.asarray([[0, 10, 7], [255, 20, 7], [51, 15, 7]], np.uint8)
+    )
     np.testing.assert_allclose(read, [[0, 0, 0], [1, 1, 0], [0.2, 0.5, 0]], rtol=1e-6)
 
 
@@ -262,14 +264,14 @@ def test_entries_are_named_by_their_path() -> None:
             "nothing": spaces.Box(0, 1, (0,)),
         }
     )
-    observations = observations_of(space, "test")
+    observations = convert_observation_space(space, "test")
     assert observations.spec == {
         "arm/0": Vector(4),
         "arm/1/on": Vector(2),
         "eye": Image(9, 8, 3),
     }
     samples = [space.sample() for _ in range(ENVS)]
-    read = observations.read(batched(space, samples))
+    read = observations.from_native(batched(space, samples))
     for i, sample in enumerate(samples):
         np.testing.assert_array_equal(read["arm/0"][i], sample["arm"][0].reshape(-1))
         np.testing.assert_array_equal(read["arm/1/on"][i], np.eye(2)[sample["arm"][1]["on"] - 1])
@@ -294,7 +296,7 @@ def test_entries_are_named_by_their_path() -> None:
         ),
     ],
 )
-def test_observations_that_cannot_be_read_are_named(space: spaces.Space, words: str) -> None:
+def test_unsupported_observation_spaces_are_named(space: spaces.Space, words: str) -> None:
     with pytest.raises(UserError, match=f"environment 'gymnasium:X-v0': .*{words}") as error:
-        observations_of(space, "gymnasium:X-v0")
+        convert_observation_space(space, "gymnasium:X-v0")
     one_line(error)

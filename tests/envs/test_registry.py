@@ -1,11 +1,11 @@
-"""Names to environments, and what can be learned together."""
+"""Environments by name, and combinations of tasks for one agent."""
 
 import jax
 import pytest
 
-from byol_explore.envs.adapters.atari_games import HARD_GAMES
-from byol_explore.envs.base import VectorEnv
-from byol_explore.envs.registry import env_families, make_env, make_envs, register_env
+from byol_explore.envs.families import HARD_GAMES
+from byol_explore.envs.registry import list_environments, make_env, make_envs, register_env
+from byol_explore.envs.vector import VectorEnv
 from byol_explore.errors import UserError
 from byol_explore.spaces import Grid
 
@@ -49,13 +49,13 @@ def test_number_of_rooms_has_limits(name: str) -> None:
         ("probe:x", "probe:..."),
     ],
 )
-def test_names_of_families_are_not_given_to_others(name: str, family: str) -> None:
+def test_names_of_families_cannot_be_registered(name: str, family: str) -> None:
     with pytest.raises(UserError, match=f"^environment name '{name}' is taken by the family {family}: choose another"):
         register_env(name, lambda: make_env("probe:corridor"))
 
 
-def test_families_list_what_can_be_made() -> None:
-    families = env_families()
+def test_listed_names_can_be_made() -> None:
+    families = list_environments()
     atari = [family for family in families if family.startswith("Atari")]
     ours = {SIZED, "MiniGrid", "XLand-MiniGrid", "Hard-Eight", "probe"}
     assert set(families) == {*ours, ORIGINAL, "Gymnasium", "yours", *atari}

@@ -17,7 +17,7 @@ ON_POLICY = [PPO, A2C, TRPO, MaskablePPO, RecurrentPPO]
 
 
 class Masked(Scripted):
-    """Forbids half of the actions to those who ask."""
+    """Masks half of the actions."""
 
     def action_masks(self) -> np.ndarray:
         return np.arange(50) % 2 == 0
@@ -40,29 +40,29 @@ def agent(
     return algorithm(kind, env, policy_kwargs=sizes, **{**usual, **options})
 
 
-def curiosity_of(model: Any, **options: Any) -> Curiosity:
+def make_curiosity(model: Any, **options: Any) -> Curiosity:
     return Curiosity(model.observation_space, model.action_space, model.n_envs, settings=SMALL, **options)
 
 
 class Known(Curiosity):
-    """Pays what a test says, and keeps what it was given."""
+    """Returns known rewards, and records the arguments of `learn`."""
 
-    pays: Any = 0.0
+    rewards: Any = 0.0
     given: list[dict[str, Any]]
 
     def learn(self, *args: Any, **rollout: Any) -> tuple[np.ndarray, dict[str, Any]]:
         self.given = [*getattr(self, "given", []), rollout]
-        return np.broadcast_to(self.pays, rollout["terminations"].shape).astype(np.float32), {"loss_curiosity": 0.5}
+        return np.broadcast_to(self.rewards, rollout["terminations"].shape).astype(np.float32), {"loss_curiosity": 0.5}
 
 
-def known(model: Any, pays: Any) -> Known:
+def known(model: Any, rewards: Any) -> Known:
     curiosity = Known(model.observation_space, model.action_space, model.n_envs, settings=SMALL)
-    curiosity.pays = pays
+    curiosity.rewards = rewards
     return curiosity
 
 
 class Look(BaseCallback):
-    """Copies of a rollout buffer as it is when its turn comes."""
+    """Copies a rollout buffer each time it is called."""
 
     def __init__(self) -> None:
         super().__init__()

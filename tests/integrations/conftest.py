@@ -1,4 +1,4 @@
-"""One thread for PyTorch: tests run beside each other."""
+"""Limit PyTorch to one thread, because tests run in parallel."""
 
 import torch
 

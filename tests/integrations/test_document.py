@@ -1,4 +1,4 @@
-"""Blocks of docs/anyones-agent.md that need PyTorch do what they say, and so does the example of Stable-Baselines3."""
+"""Code blocks of docs/anyones-agent.md that need PyTorch, and the example for Stable-Baselines3."""
 
 from pathlib import Path
 
@@ -18,35 +18,35 @@ def test_blocks_of_a_section_run(
     monkeypatch.chdir(tmp_path)
     blocks = python_blocks(DOCUMENT)[section]
     assert len(blocks) == count
-    told = {}
-    run_blocks(DOCUMENT, blocks, told)
-    assert told["curiosity"].progress.record.calls == calls
-    assert told["curiosity"].progress.record.breaks == 0
+    namespace = {}
+    run_blocks(DOCUMENT, blocks, namespace)
+    assert namespace["curiosity"].progress.record.calls == calls
+    assert namespace["curiosity"].progress.record.discontinuities == 0
     if section == "Stable-Baselines3":
         assert (tmp_path / "agent.zip").is_file()
-        assert told["model"].curiosity is told["curiosity"]
+        assert namespace["model"].curiosity is namespace["curiosity"]
 
 
 def test_every_section_is_run() -> None:
     assert set(WITH_TORCH) < set(python_blocks(DOCUMENT))
 
 
-def walked(env: sb3_ppo.Rooms, actions: str) -> tuple[float, bool, bool, int]:
-    """What the last of some actions came to: right, left, down, up."""
+def last_step(env: sb3_ppo.Rooms, actions: str) -> tuple[float, bool, bool, int]:
+    """Step through actions r, l, d, u. Return (reward, terminated, truncated, rooms) of the last one."""
     env.reset()
-    answer = [env.step("rldu".index(action)) for action in actions][-1]
-    return answer[1], answer[2], answer[3], answer[4]["rooms"]
+    result = [env.step("rldu".index(action)) for action in actions][-1]
+    return result[1], result[2], result[3], result[4]["rooms"]
 
 
 def test_rooms_by_hand() -> None:
-    """Two rooms of 3 x 3: the door is in the second row, where the agent begins."""
+    """Two rooms of 3 x 3: the door is in the second row, where the agent starts."""
     env = sb3_ppo.Rooms(rooms=2, size=3)
     assert env.doors == [1]
-    assert walked(env, "urrrrdd") == (0.0, False, False, 1)  # along the wall
-    assert walked(env, "rrr") == (0.0, False, False, 1)  # in the door
-    assert walked(env, "rrrr") == (0.0, False, False, 2)
-    assert walked(env, "rrrrrr") == (1.0, True, False, 2)
-    assert walked(env, "l" * 40) == (0.0, False, True, 1)
+    assert last_step(env, "urrrrdd") == (0.0, False, False, 1)  # along the wall
+    assert last_step(env, "rrr") == (0.0, False, False, 1)  # in the door
+    assert last_step(env, "rrrr") == (0.0, False, False, 2)
+    assert last_step(env, "rrrrrr") == (1.0, True, False, 2)
+    assert last_step(env, "l" * 40) == (0.0, False, True, 1)
 
 
 def test_the_example_runs_with_curiosity_and_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""`CuriosityCallback` in the algorithms that learn from rollouts: credit by hand, true last observations, files."""
+"""`CuriosityCallback` in the algorithms that learn from rollouts: credit by hand, true final observations, files."""
 
 from pathlib import Path
 from typing import Any
@@ -17,20 +17,32 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from byol_explore import Curiosity, UserError
 from byol_explore.integrations.sb3 import CuriosityCallback, CuriousVecEnv
 from dropins import SMALL, assert_same
-from integrations.agents import ENVS, GAMMA, LAMBDA, ON_POLICY, STEPS, Known, Look, agent, curiosity_of, known, scripted
+from integrations.agents import (
+    ENVS,
+    GAMMA,
+    LAMBDA,
+    ON_POLICY,
+    STEPS,
+    Known,
+    Look,
+    agent,
+    known,
+    make_curiosity,
+    scripted,
+)
 
-PAYS = np.random.default_rng(0).random((STEPS, ENVS)).astype(np.float32)
+REWARDS = np.random.default_rng(0).random((STEPS, ENVS)).astype(np.float32)
 
 
-def looked_at(model: Any, callback: BaseCallback, rollouts: int = 1) -> tuple[Any, Any]:
-    """The latest rollout before and after a callback."""
+def buffers_around(model: Any, callback: BaseCallback, rollouts: int = 1) -> tuple[Any, Any]:
+    """Return the rollout buffer before and after a callback, in the last rollout."""
     before, after = Look(), Look()
     model.learn(rollouts * STEPS * model.n_envs, callback=[before, callback, after])
     return before.seen[-1], after.seen[-1]
 
 
 def credit(rewards: np.ndarray, ended: np.ndarray) -> np.ndarray:
-    """What rewards alone are worth to every step: (gamma lambda)^n of what comes n steps later in its episode."""
+    """Return advantages without values: sum of (gamma lambda)^n times the reward n steps later in the episode."""
     worth = np.zeros_like(rewards)
     for t, env in np.ndindex(rewards.shape):
         for later in range(t, len(rewards)):
@@ -46,21 +58,21 @@ def ends(curiosity: Any, name: str = "") -> np.ndarray:
 
 
 @pytest.mark.parametrize("algorithm", ON_POLICY)
-def test_nothing_that_is_paid_changes_nothing(algorithm: type) -> None:
-    """Returns that are computed again are what the algorithm computed: the values after the rollout are the same."""
+def test_zero_rewards_change_nothing(algorithm: type) -> None:
+    """Recomputed returns equal those of the algorithm: the value after the rollout is the same."""
     model = agent(algorithm)
-    before, after = looked_at(model, CuriosityCallback(known(model, 0.0)), rollouts=2)
+    before, after = buffers_around(model, CuriosityCallback(known(model, 0.0)), rollouts=2)
     for name, array in before.items():
         np.testing.assert_allclose(after[name], array, rtol=1e-6, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("algorithm", ON_POLICY)
-def test_what_is_paid_is_credited_to_earlier_steps_of_the_episode(algorithm: type) -> None:
+def test_intrinsic_rewards_give_credit_to_earlier_steps(algorithm: type) -> None:
     model = agent(algorithm)
-    curiosity = known(model, PAYS)
-    before, after = looked_at(model, CuriosityCallback(curiosity, mixing=0.5), rollouts=2)
-    np.testing.assert_allclose(after["rewards"] - before["rewards"], 0.5 * PAYS, rtol=1e-4, atol=1e-5)
-    worth = credit(0.5 * PAYS, ends(curiosity))
+    curiosity = known(model, REWARDS)
+    before, after = buffers_around(model, CuriosityCallback(curiosity, mixing=0.5), rollouts=2)
+    np.testing.assert_allclose(after["rewards"] - before["rewards"], 0.5 * REWARDS, rtol=1e-4, atol=1e-5)
+    worth = credit(0.5 * REWARDS, ends(curiosity))
     np.testing.assert_allclose(after["advantages"] - before["advantages"], worth, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(after["returns"] - before["returns"], worth, rtol=1e-4, atol=1e-4)
     assert ends(curiosity, "truncations").any()
@@ -68,33 +80,33 @@ def test_what_is_paid_is_credited_to_earlier_steps_of_the_episode(algorithm: typ
 
 
 @pytest.mark.parametrize("algorithm", ON_POLICY)
-def test_curiosity_alone_leaves_the_value_where_an_episode_was_cut_short(algorithm: type) -> None:
-    """The scripted rewards, 10 * episode + step, are gone; gamma V(last observation) stays."""
+def test_intrinsic_regime_keeps_the_bootstrap_of_truncations(algorithm: type) -> None:
+    """The scripted rewards, 10 * episode + step, vanish; gamma V(final observation) stays."""
     model = agent(algorithm)
-    curiosity = known(model, PAYS)
-    before, after = looked_at(model, CuriosityCallback(curiosity, regime="intrinsic"))
+    curiosity = known(model, REWARDS)
+    before, after = buffers_around(model, CuriosityCallback(curiosity, regime="intrinsic"))
     cut = ends(curiosity, "truncations")
     obs = curiosity.given[-1]["next_obs"]
     bootstrap = before["rewards"] - (10.0 * obs[..., 1] + obs[..., 2])
-    np.testing.assert_allclose(after["rewards"], PAYS + np.where(cut, bootstrap, 0.0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(after["rewards"], REWARDS + np.where(cut, bootstrap, 0.0), rtol=1e-5, atol=1e-5)
     assert np.all(np.abs(bootstrap[cut]) > 1e-4)
     np.testing.assert_allclose(bootstrap[~cut], 0.0, atol=1e-5)
 
 
 class WrongWiring(BaseCallback):
-    """As recipes of others have it: a bonus on top of advantages and returns that are computed already."""
+    """A common mistake: add the bonus to advantages and returns that are already computed."""
 
     def _on_step(self) -> bool:
         return True
 
     def _on_rollout_end(self) -> None:
         buffer = self.model.rollout_buffer
-        buffer.advantages += PAID_LATE
-        buffer.returns += PAID_LATE
+        buffer.advantages += LATE_REWARD
+        buffer.returns += LATE_REWARD
 
 
-PAID_LATE = np.zeros((STEPS, 1), np.float32)
-PAID_LATE[5] = 4.0
+LATE_REWARD = np.zeros((STEPS, 1), np.float32)
+LATE_REWARD[5] = 4.0
 
 
 class Straight(Env):
@@ -111,24 +123,24 @@ class Straight(Env):
         return np.full(1, self.now, np.float32), 0.0, False, False, {}
 
 
-def test_advantages_that_are_changed_afterwards_give_no_credit_and_ours_do() -> None:
-    """4 is paid at the sixth step: by hand, with gamma = 0.5 and lambda = 1, the fifth is worth 2, the fourth 1."""
+def test_a_bonus_on_top_of_advantages_gives_no_credit() -> None:
+    """Reward 4 at the sixth step: with gamma = 0.5 and lambda = 1, the fifth has advantage 2, the fourth 1."""
     options: dict[str, Any] = {"gamma": 0.5, "gae_lambda": 1.0}
     model = agent(PPO, DummyVecEnv([Straight]), **options)
-    before, after = looked_at(model, CuriosityCallback(known(model, PAID_LATE), mixing=1.0))
+    before, after = buffers_around(model, CuriosityCallback(known(model, LATE_REWARD), mixing=1.0))
     worth = (after["advantages"] - before["advantages"]).ravel()
     np.testing.assert_allclose(worth, [0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 0.0, 0.0], atol=1e-5)
-    before, after = looked_at(agent(PPO, DummyVecEnv([Straight]), **options), WrongWiring())
+    before, after = buffers_around(agent(PPO, DummyVecEnv([Straight]), **options), WrongWiring())
     wrong = (after["advantages"] - before["advantages"]).ravel()
     np.testing.assert_allclose(wrong, [0.0, 0.0, 0.0, 0.0, 0.0, 4.0, 0.0, 0.0], atol=1e-5)
 
 
 @pytest.mark.parametrize("algorithm", [PPO, MaskablePPO, RecurrentPPO])
-def test_curiosity_is_given_every_transition_to_its_true_end(algorithm: type) -> None:
-    """The scripted observation tells the episode, the step and the action before."""
+def test_curiosity_gets_true_final_observations(algorithm: type) -> None:
+    """The scripted observation contains the episode, the step and the previous action."""
     model = agent(algorithm)
     curiosity = known(model, 0.0)
-    looked_at(model, CuriosityCallback(curiosity), rollouts=2)
+    buffers_around(model, CuriosityCallback(curiosity), rollouts=2)
     given = {name: np.concatenate([part[name] for part in curiosity.given]) for name in curiosity.given[0]}
     obs, after = given["obs"], given["next_obs"]
     np.testing.assert_array_equal(after[..., 1], obs[..., 1])
@@ -139,21 +151,28 @@ def test_curiosity_is_given_every_transition_to_its_true_end(algorithm: type) ->
     np.testing.assert_array_equal(given["truncations"], (after[..., 2] == lengths) & (lengths == 3))
 
 
-def test_a_real_curiosity_is_learned_and_logged(tmp_path: Path) -> None:
+def test_curiosity_learns_and_is_logged(tmp_path: Path) -> None:
     model = agent()
     model.set_logger(configure(str(tmp_path), ["csv"]))
-    curiosity = curiosity_of(model)
+    curiosity = make_curiosity(model)
     model.learn(3 * STEPS * ENVS, callback=CuriosityCallback(curiosity))
     record = curiosity.progress.record
-    assert (record.calls, record.transitions, record.breaks, record.alike) == (3, 3 * STEPS * ENVS, 0, 0)
+    assert (record.calls, record.transitions, record.discontinuities, record.repeated_final_obs) == (
+        3,
+        3 * STEPS * ENVS,
+        0,
+        0,
+    )
     head = (tmp_path / "progress.csv").read_text().splitlines()[0].split(",")
-    assert {"curiosity/intrinsic_reward", "curiosity/loss_curiosity", "curiosity/paid_share"} <= set(head)
+    assert {"curiosity/intrinsic_reward", "curiosity/loss_curiosity", "curiosity/intrinsic_nonzero_fraction"} <= set(
+        head
+    )
     model.learn(STEPS * ENVS, callback=CuriosityCallback(curiosity))  # from the beginning again
-    assert curiosity.progress.record.breaks == 0
+    assert curiosity.progress.record.discontinuities == 0
 
 
 class Pushed(Env):
-    """Sees what it was pushed by."""
+    """The observation is the action."""
 
     observation_space = action_space = spaces.Box(-1.0, 1.0, (1,))
 
@@ -164,18 +183,18 @@ class Pushed(Env):
         return np.array(action), 0.0, False, False, {}
 
 
-def test_actions_are_what_the_environment_was_given() -> None:
-    """A Gaussian goes beyond the bounds of its Box, and is clipped."""
+def test_curiosity_gets_clipped_actions() -> None:
+    """Gaussian actions leave the bounds of the Box, and are clipped."""
     model = agent(PPO, DummyVecEnv([Pushed] * ENVS), policy={"log_std_init": 2.0})
     curiosity = known(model, 0.0)
-    looked_at(model, CuriosityCallback(curiosity))
+    buffers_around(model, CuriosityCallback(curiosity))
     actions = curiosity.given[0]["actions"]
     assert np.max(np.abs(actions)) == 1.0
     np.testing.assert_allclose(curiosity.given[0]["next_obs"], actions)
 
 
 class Eyes(Env):
-    """Pictures with a number in each place, and a vector."""
+    """Random images and a vector."""
 
     observation_space = spaces.Dict(
         {"eye": spaces.Box(0, 255, (40, 36, 3), np.uint8), "arm": spaces.Box(-1.0, 1.0, (2,))}
@@ -190,8 +209,8 @@ class Eyes(Env):
         return self.observation_space.sample(), 0.0, False, False, {}
 
 
-def test_images_are_seen_as_the_curiosity_wants_them() -> None:
-    """The agent sees channels first; a curiosity of the environment's own space sees them last, as they were."""
+def test_images_are_given_in_the_layout_of_the_curiosity() -> None:
+    """The agent reads channels first; a curiosity for the environment's own space reads channels last."""
     model = PPO("MultiInputPolicy", DummyVecEnv([Eyes] * ENVS), n_steps=STEPS, batch_size=STEPS, device="cpu")
     assert model.observation_space["eye"].shape == (3, 40, 36)
     first, last = known(model, 0.0), Known(Eyes.observation_space, Eyes.action_space, ENVS, settings=SMALL)
@@ -201,13 +220,13 @@ def test_images_are_seen_as_the_curiosity_wants_them() -> None:
     np.testing.assert_array_equal(np.moveaxis(one, 2, -1), other)
 
 
-def test_with_vecnormalize_the_stream_stays_whole() -> None:
+def test_vecnormalize_does_not_break_the_stream() -> None:
     model = agent(PPO, VecNormalize(scripted()))
-    curiosity = curiosity_of(model)
+    curiosity = make_curiosity(model)
     model.learn(3 * STEPS * ENVS, callback=CuriosityCallback(curiosity))
     record = curiosity.progress.record
-    assert (record.breaks, record.alike) == (0, 0)
-    assert record.ends > 3
+    assert (record.discontinuities, record.repeated_final_obs) == (0, 0)
+    assert record.episode_ends > 3
 
 
 # Files
@@ -224,12 +243,12 @@ def learn_on(model: Any, state: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("algorithm", [PPO, RecurrentPPO])
-def test_one_that_was_loaded_goes_on_as_if_nothing_had_happened(algorithm: type, tmp_path: Path) -> None:
-    """In the same environments, with the same random numbers: the policy and the curiosity become the same."""
+def test_a_loaded_model_continues_exactly(algorithm: type, tmp_path: Path) -> None:
+    """With equal environments and random numbers, policy and curiosity stay equal."""
     results = []
     for interrupted in (False, True):
         model = agent(algorithm)
-        model.learn(2 * STEPS * ENVS, callback=CuriosityCallback(curiosity_of(model)))
+        model.learn(2 * STEPS * ENVS, callback=CuriosityCallback(make_curiosity(model)))
         state, env, recurrent = seeds(), model.get_env(), getattr(model, "_last_lstm_states", None)
         if interrupted:
             model.save(tmp_path / "agent")
@@ -244,9 +263,9 @@ def test_one_that_was_loaded_goes_on_as_if_nothing_had_happened(algorithm: type,
         assert torch.equal(value, results[1].policy.state_dict()[name]), name
 
 
-def test_checkpoints_of_stable_baselines3_hold_the_curiosity(tmp_path: Path) -> None:
+def test_checkpoints_contain_the_curiosity(tmp_path: Path) -> None:
     model = agent()
-    curiosity = curiosity_of(model)
+    curiosity = make_curiosity(model)
     checkpoints = CheckpointCallback(save_freq=STEPS, save_path=str(tmp_path), name_prefix="at")
     model.learn(2 * STEPS * ENVS, callback=[CuriosityCallback(curiosity), checkpoints])
     loaded = [PPO.load(tmp_path / f"at_{STEPS * ENVS * n}_steps").curiosity for n in (1, 2)]
@@ -259,14 +278,14 @@ class Stop(BaseCallback):
         return self.n_calls < 3
 
 
-def test_a_rollout_that_is_broken_off_is_learned_from() -> None:
+def test_an_interrupted_rollout_is_learned_from() -> None:
     model = agent()
-    curiosity = curiosity_of(model)
+    curiosity = make_curiosity(model)
     model.learn(STEPS * ENVS, callback=[CuriosityCallback(curiosity), Stop()])
     assert curiosity.progress.record.transitions == 3 * ENVS
 
 
-# What is refused
+# Refused arguments
 
 
 @pytest.mark.parametrize(
@@ -276,14 +295,14 @@ def test_a_rollout_that_is_broken_off_is_learned_from() -> None:
         ({"mixing": float("nan")}, "mixing is nan: it must be a number, finite and not negative"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        CuriosityCallback(curiosity_of(agent()), **options)
+        CuriosityCallback(make_curiosity(agent()), **options)
     with pytest.raises(UserError, match=r"the curiosity is None: it must be a byol_explore\.Curiosity"):
         CuriosityCallback(None)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_curiosity_of_other_environments_is_refused() -> None:
+def test_a_curiosity_for_other_spaces_is_refused() -> None:
     model = agent()
     with pytest.raises(UserError, match="num_envs is 2: it must be 3, as the curiosity has it"):
         model.learn(1, callback=CuriosityCallback(Curiosity(model.observation_space, model.action_space, 3)))
@@ -291,27 +310,27 @@ def test_a_curiosity_of_other_environments_is_refused() -> None:
         model.learn(1, callback=CuriosityCallback(Curiosity(spaces.Discrete(2), model.action_space, 2)))
 
 
-def test_environments_that_pay_already_are_refused() -> None:
+def test_a_callback_refuses_a_curious_vec_env() -> None:
     venv = scripted()
     curiosity = Curiosity(venv.observation_space, venv.action_space, venv.num_envs, settings=SMALL)
     model = PPO("MlpPolicy", VecNormalize(CuriousVecEnv(venv, curiosity)), n_steps=STEPS)
-    with pytest.raises(UserError, match="in a CuriousVecEnv, which pays already: use it or CuriosityCallback"):
+    with pytest.raises(UserError, match="in a CuriousVecEnv, which adds rewards already: use it or CuriosityCallback"):
         model.learn(1, callback=CuriosityCallback(curiosity))
 
 
-def test_algorithms_with_a_replay_buffer_are_told_where_to_go() -> None:
+def test_algorithms_with_a_replay_buffer_are_refused() -> None:
     model = DQN("MlpPolicy", scripted(), buffer_size=10)
     message = "DQN does not learn from rollouts: CuriosityCallback is for PPO, .*; wrap the .* in CuriousVecEnv"
     with pytest.raises(UserError, match=message):
-        model.learn(1, callback=CuriosityCallback(curiosity_of(model)))
+        model.learn(1, callback=CuriosityCallback(make_curiosity(model)))
 
 
 @pytest.mark.slow
 def test_recurrentppo_runs_for_20_000_steps() -> None:
     model = agent(RecurrentPPO, make_vec_env("CartPole-v1", 4, seed=0), n_steps=128, batch_size=128)
-    curiosity = curiosity_of(model)
+    curiosity = make_curiosity(model)
     model.learn(20_000, callback=CuriosityCallback(curiosity))
     record = curiosity.progress.record
     assert record.transitions >= 20_000
-    assert (record.breaks, record.alike) == (0, 0)
+    assert (record.discontinuities, record.repeated_final_obs) == (0, 0)
     assert record.rows[-1]["loss_curiosity"] < record.rows[0]["loss_curiosity"]

@@ -1,4 +1,4 @@
-"""`CuriousVecEnv`: paid at the step, for every algorithm, inside and outside of the wrappers of Stable-Baselines3."""
+"""`CuriousVecEnv`: rewards at every step, for every algorithm, inside and outside of wrappers."""
 
 from typing import Any
 
@@ -23,16 +23,16 @@ def curious(venv: VecEnv, mixing: float = 0.5, **options: Any) -> CuriousVecEnv:
 
 
 def play(env: VecEnv, steps: int = 20) -> tuple[np.ndarray, list[list[dict[str, Any]]]]:
-    """Rewards [T, B] and infos, with random actions."""
+    """Return rewards [T, B] and infos of random actions."""
     env.seed(0)
     env.reset()
     env.action_space.seed(0)
-    rewards, told = [], []
+    rewards, all_infos = [], []
     for _ in range(steps):
         _, reward, _, infos = env.step(np.asarray([env.action_space.sample() for _ in range(env.num_envs)]))
         rewards.append(reward)
-        told.append(infos)
-    return np.stack(rewards), told
+        all_infos.append(infos)
+    return np.stack(rewards), all_infos
 
 
 def part(infos: list[list[dict[str, Any]]], name: str) -> np.ndarray:
@@ -40,13 +40,13 @@ def part(infos: list[list[dict[str, Any]]], name: str) -> np.ndarray:
 
 
 def assert_whole(curiosity: Curiosity, calls: int) -> None:
-    """No end looks like the next beginning, and no stream is broken."""
+    """No final observation repeats, and no stream is discontinuous."""
     record = curiosity.progress.record
-    assert (record.calls, record.breaks, record.alike) == (calls, 0, 0)
-    assert record.ends > 3
+    assert (record.calls, record.discontinuities, record.repeated_final_obs) == (calls, 0, 0)
+    assert record.episode_ends > 3
 
 
-def test_steps_are_paid_and_learned_from() -> None:
+def test_every_step_is_rewarded_and_learned_from() -> None:
     env = curious(scripted())
     rewards, infos = play(env)
     extrinsic, intrinsic = part(infos, "extrinsic_reward"), part(infos, "intrinsic_reward")
@@ -57,12 +57,12 @@ def test_steps_are_paid_and_learned_from() -> None:
     assert_whole(env.curiosity, calls=2)
     env.reset()  # what was left over is learned now
     assert env.curiosity.progress.record.transitions == 20 * ENVS
-    assert env.curiosity.progress.learned[0].begins.all()
+    assert env.curiosity.progress.learn_position[0].is_first.all()
     assert env.metrics["transitions"] == 20 * ENVS
 
 
-def test_curiosity_sees_every_transition_to_its_true_end() -> None:
-    """The scripted observation tells the episode, the step and the action before."""
+def test_curiosity_gets_true_final_observations() -> None:
+    """The scripted observation contains the episode, the step and the previous action."""
     env, given = curious(scripted()), []
     learn = env.curiosity.learn
     env.curiosity.learn = lambda **rollout: given.append(rollout) or learn(**rollout)
@@ -75,27 +75,28 @@ def test_curiosity_sees_every_transition_to_its_true_end() -> None:
     assert given[0]["terminations"].any()
 
 
-def test_curiosity_alone() -> None:
+def test_intrinsic_regime() -> None:
     rewards, infos = play(curious(scripted(), regime="intrinsic"))
     np.testing.assert_array_equal(rewards, part(infos, "intrinsic_reward").astype(np.float32))
 
 
-def test_a_monitor_inside_counts_the_task() -> None:
+def test_a_monitor_inside_counts_extrinsic_returns() -> None:
     """Episodes of the scripted environment 0: 11 + 12, then 21 + 22 + 23; and so `ep_rew_mean` is extrinsic."""
     _, infos = play(curious(DummyVecEnv([lambda: Monitor(Scripted())] * ENVS), mixing=100.0))
-    told = [of_step[0]["episode"]["r"] for of_step in infos if "episode" in of_step[0]]
-    assert told[:3] == [23.0, 66.0, 31.0]
-    paid, plain = (
+    returns = [info[0]["episode"]["r"] for info in infos if "episode" in info[0]]
+    assert returns[:3] == [23.0, 66.0, 31.0]
+    curious_model, plain = (
         agent(PPO, curious(make_vec_env(Scripted, ENVS), mixing=100.0)),
         agent(PPO, make_vec_env(Scripted, ENVS)),
     )
-    for model in (paid, plain):
+    for model in (curious_model, plain):
         model.learn(2 * STEPS * ENVS)
-    assert [episode["r"] for episode in paid.ep_info_buffer] == [episode["r"] for episode in plain.ep_info_buffer]
+    returns, expected = ([episode["r"] for episode in model.ep_info_buffer] for model in (curious_model, plain))
+    assert returns == expected
 
 
-def test_frames_are_stacked_inside_or_outside() -> None:
-    """A last observation in a stack is the end of the same episode, not of the next one."""
+def test_frames_may_be_stacked_inside_or_outside() -> None:
+    """The frames of a stacked final observation are those of its own episode."""
     inside = curious(VecFrameStack(scripted(), 2))
     play(inside)
     assert_whole(inside.curiosity, calls=2)
@@ -108,7 +109,7 @@ def test_frames_are_stacked_inside_or_outside() -> None:
 
 
 class Film(Env):
-    """Dark pictures that become brighter; an episode lasts three steps."""
+    """Images that become brighter; an episode lasts three steps."""
 
     observation_space, action_space = spaces.Box(0, 255, (12, 10, 3), np.uint8), spaces.Discrete(2)
     shown = 0
@@ -125,7 +126,7 @@ class Film(Env):
         return np.full((12, 10, 3), 20 * self.shown + self.episode, np.uint8)
 
 
-def test_images_are_transposed_inside_or_outside() -> None:
+def test_images_may_be_transposed_inside_or_outside() -> None:
     inside = curious(VecTransposeImage(DummyVecEnv([Film] * ENVS)))
     play(inside)
     env = curious(DummyVecEnv([Film] * ENVS))
@@ -137,13 +138,13 @@ def test_images_are_transposed_inside_or_outside() -> None:
 
 
 def test_vecnormalize_goes_outside() -> None:
-    """An agent with a replay buffer stores what came into VecNormalize: it must hold what was paid."""
+    """Agents with a replay buffer store the rewards that enter VecNormalize: they must be the mixed ones."""
     env = curious(make_vec_env("Pendulum-v1", ENVS, seed=0), mixing=10.0)
     model = SAC("MlpPolicy", VecNormalize(env), learning_starts=100, buffer_size=100, seed=0, device="cpu")
     model.learn(40 * ENVS)
     stored = model.replay_buffer.rewards[:40]
     assert np.any(stored[STEPS:] > 0.0)  # Pendulum's own rewards are negative
-    assert env.curiosity.progress.record.breaks == 0
+    assert env.curiosity.progress.record.discontinuities == 0
     with pytest.raises(UserError, match="are in a VecNormalize: it must be around CuriousVecEnv, not inside of it"):
         curious(VecNormalize(scripted()))
 
@@ -151,15 +152,15 @@ def test_vecnormalize_goes_outside() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "env_id"), [(SAC, "Pendulum-v1"), (TD3, "Pendulum-v1"), (DQN, "CartPole-v1"), (PPO, "CartPole-v1")]
 )
-def test_every_algorithm_can_be_curious(algorithm: Any, env_id: str) -> None:
-    """Rewards of curiosity alone are never negative, as Pendulum's are, and 0 at first, as CartPole's are not."""
+def test_every_algorithm_trains_on_intrinsic_rewards(algorithm: Any, env_id: str) -> None:
+    """Intrinsic rewards are never negative, unlike Pendulum's, and 0 at first, unlike CartPole's."""
     env = curious(make_vec_env(env_id, ENVS, seed=0), regime="intrinsic")
     sizes = {"n_steps": STEPS, "batch_size": STEPS} if algorithm is PPO else {"learning_starts": 10, "batch_size": 8}
     model = algorithm("MlpPolicy", env, policy_kwargs={"net_arch": [8]}, seed=0, device="cpu", **sizes)
     model.learn(6 * STEPS * ENVS)
     record = env.curiosity.progress.record
     assert record.calls >= 5
-    assert record.breaks == 0
+    assert record.discontinuities == 0
     assert record.metrics["intrinsic_reward"] > 0
     if algorithm is not PPO:
         stored = model.replay_buffer.rewards[: 6 * STEPS]
@@ -178,12 +179,12 @@ def test_every_algorithm_can_be_curious(algorithm: Any, env_id: str) -> None:
         ({"learn_every": True}, "learn_every is True: it must be a whole number of at least 1"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         curious(scripted(), **options)
 
 
-def test_environments_that_do_not_fit_are_refused() -> None:
+def test_wrong_environments_are_refused() -> None:
     curiosity = Curiosity(Scripted.observation_space, Scripted.action_space, 3, settings=SMALL)
     with pytest.raises(UserError, match="num_envs is 2: it must be 3, as the curiosity has it"):
         CuriousVecEnv(scripted(), curiosity)
@@ -191,8 +192,8 @@ def test_environments_that_do_not_fit_are_refused() -> None:
         CuriousVecEnv(scripted(), None)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_model_can_hold_the_curiosity_of_its_environments(tmp_path: Any) -> None:
-    """Everything that a model has is written by its save; and then a callback finds it."""
+def test_a_model_saves_the_make_curiosity_its_environments(tmp_path: Any) -> None:
+    """`model.save` writes every attribute; a callback then finds the curiosity."""
     env = curious(scripted())
     model = agent(PPO, env)
     model.curiosity = env.curiosity
@@ -210,5 +211,5 @@ def test_sac_runs_for_20_000_steps() -> None:
     SAC("MlpPolicy", env, train_freq=8, policy_kwargs={"net_arch": [32]}, seed=0, device="cpu").learn(20_000)
     record = env.curiosity.progress.record
     assert record.transitions >= 19_900
-    assert record.breaks == 0
+    assert record.discontinuities == 0
     assert record.rows[-1]["loss_curiosity"] < record.rows[0]["loss_curiosity"]

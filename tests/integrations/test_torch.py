@@ -1,4 +1,4 @@
-"""With real PyTorch: tensors in, tensors out on their device, and nothing that their owner writes later is seen."""
+"""With real PyTorch: tensors give tensors on their device, and their memory is copied."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from byol_explore import UserError
-from byol_explore.dropin.arrays import to_numpy
+from byol_explore.dropin.inputs import to_numpy
 from dropins import Rollout, assert_same, experienced, rollout
 
 
@@ -16,7 +16,7 @@ def tensors(given: Rollout) -> list[torch.Tensor]:
     return [torch.from_numpy(x.copy()) for x in given]
 
 
-def test_tensors_become_tensors_of_the_same_numbers() -> None:
+def test_tensors_give_tensors_with_the_same_values() -> None:
     curiosity, plain, given = experienced(), experienced(), rollout(8, seed=1)
     found = [*curiosity.learn(*tensors(given))[:1], curiosity.reward(*tensors(rollout(8, seed=2)))]
     found.append(curiosity.step(*(x[0] for x in tensors(rollout(1, seed=3)))))
@@ -35,7 +35,7 @@ def test_sparse_tensors_are_refused(layout: torch.layout) -> None:
         to_numpy(flags)
 
 
-def test_what_comes_out_is_the_callers_own() -> None:
+def test_results_may_be_overwritten() -> None:
     curiosity, plain = experienced(), experienced()
     for given in (rollout(8, seed=1), rollout(8, seed=2)):
         curiosity.learn(*tensors(given))[0].fill_(7.0)
@@ -43,8 +43,8 @@ def test_what_comes_out_is_the_callers_own() -> None:
     assert_same(curiosity, plain)
 
 
-def test_a_buffer_that_its_owner_writes_again_changes_nothing() -> None:
-    """PyTorch's memory is 64-byte-aligned, which JAX would take over; `from_numpy` shares it in both directions."""
+def test_a_buffer_that_is_overwritten_later_changes_nothing() -> None:
+    """PyTorch's memory is 64-byte-aligned, so JAX would share it; `from_numpy` shares it in both directions."""
     curiosity, plain = experienced(), experienced()
     for seed in range(3):
         given, one = rollout(16, seed=seed), rollout(1, seed=10 + seed)
@@ -58,18 +58,18 @@ def test_a_buffer_that_its_owner_writes_again_changes_nothing() -> None:
         assert_same(curiosity, plain)
 
 
-def test_tensors_with_gradients_and_other_kinds_of_numbers() -> None:
+def test_tensors_with_gradients_and_bfloat16_are_accepted() -> None:
     curiosity, plain, given = experienced(), experienced(), rollout(8, seed=1)
     given = given._replace(obs=np.round(given.obs, 1), next_obs=np.round(given.next_obs, 1))
     halves = [torch.tensor(x).to(torch.bfloat16) for x in (given.obs, given.next_obs)]
     obs, after = (x.float().numpy() for x in halves)
-    paid = curiosity.reward(halves[0].requires_grad_(), torch.tensor(given.actions), halves[1], *tensors(given)[3:])
-    assert not paid.requires_grad
-    np.testing.assert_array_equal(paid.numpy(), plain.reward(*given._replace(obs=obs, next_obs=after)))
+    rewards = curiosity.reward(halves[0].requires_grad_(), torch.tensor(given.actions), halves[1], *tensors(given)[3:])
+    assert not rewards.requires_grad
+    np.testing.assert_array_equal(rewards.numpy(), plain.reward(*given._replace(obs=obs, next_obs=after)))
     np.testing.assert_array_equal(to_numpy(torch.ones(2, dtype=torch.bool)), [True, True])
 
 
 @pytest.mark.parametrize("name", ["Curiosity", "CuriousVectorEnv", "diagnose"])
-def test_pytorch_is_not_imported_where_it_is_installed(name: str) -> None:
+def test_pytorch_is_not_imported_though_installed(name: str) -> None:
     code = f"import sys, byol_explore; byol_explore.{name}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""TorchRL: paid at the step, learned from what a collector brings, by hand in a scripted environment."""
+"""TorchRL: rewards at every step and learning from collected batches, in a scripted environment."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def batches(env: Any, count: int) -> list[Any]:
 
 
 class Recorded(Curiosity):
-    """Keeps what it was given."""
+    """Records the arguments of `learn`."""
 
     given: Any = None
 
@@ -52,8 +52,8 @@ class Recorded(Curiosity):
 
 @pytest.mark.parametrize("categorical", [True, False])
 @pytest.mark.parametrize("envs", [1, 2])
-def test_curiosity_is_given_every_transition_to_its_true_end(envs: int, categorical: bool) -> None:
-    """The scripted observation tells the episode, the step and the action before."""
+def test_curiosity_gets_true_final_observations(envs: int, categorical: bool) -> None:
+    """The scripted observation contains the episode, the step and the previous action."""
     mine = Recorded(Scripted.observation_space, Scripted.action_space, envs, settings=SMALL)
     CuriosityHook(mine)(batches(scripted(envs, categorical=categorical), 1)[0])
     obs, actions, after, terminated, truncated = (x.numpy() for x in mine.given)
@@ -67,17 +67,17 @@ def test_curiosity_is_given_every_transition_to_its_true_end(envs: int, categori
 
 
 @pytest.mark.parametrize("regime", ["mixed", "intrinsic"])
-def test_a_batch_becomes_what_learn_pays_for_it(regime: str) -> None:
+def test_a_batch_gets_the_rewards_of_learn(regime: str) -> None:
     given, plain = batches(scripted(), 2), curiosity()
     hook = CuriosityHook(curiosity(), mixing=0.5, regime=regime)
     for batch in given:
         steps = batch.transpose(0, 1)
         after = steps["next"]
         flags = [after[name].squeeze(-1) for name in ("terminated", "truncated")]
-        paid, metrics = plain.learn(steps["observation"], steps["action"], after["observation"], *flags)
+        rewards, metrics = plain.learn(steps["observation"], steps["action"], after["observation"], *flags)
         reward = batch["next", "reward"].clone()
         found = hook(batch)
-        intrinsic = paid.T[..., None]
+        intrinsic = rewards.T[..., None]
         assert torch.equal(found["next", "intrinsic_reward"], intrinsic)
         expected = intrinsic if regime == "intrinsic" else reward + 0.5 * intrinsic
         torch.testing.assert_close(found["next", "reward"], expected)
@@ -86,8 +86,8 @@ def test_a_batch_becomes_what_learn_pays_for_it(regime: str) -> None:
 
 
 @pytest.mark.parametrize("envs", [1, 2])
-def test_a_transform_pays_at_the_step(envs: int) -> None:
-    """What `reward` pays for the same steps by the same statistics; nothing before anything is learned."""
+def test_a_transform_adds_rewards_at_every_step(envs: int) -> None:
+    """`step` returns what `reward` returns for the same steps and statistics, and 0 before the first `learn`."""
     mine, other = curiosity(envs), curiosity(envs)
     env = TransformedEnv(scripted(envs), CuriosityTransform(mine))
     first, second = batches(env, 2)
@@ -97,17 +97,17 @@ def test_a_transform_pays_at_the_step(envs: int) -> None:
         CuriosityHook(one)(first.clone())
     assert not second["next", "intrinsic_reward"].any()  # which was collected before
     third = env.rollout(STEPS, break_when_any_done=False)
-    paid = third["next", "intrinsic_reward"]
-    assert (paid > 0).any()
+    rewards = third["next", "intrinsic_reward"]
+    assert (rewards > 0).any()
     steps = third.reshape(envs, -1).transpose(0, 1)
     after = steps["next"]
     flags = [after[name].squeeze(-1) for name in ("terminated", "truncated")]
     other.reset()
     expected = other.reward(steps["observation"], steps["action"], after["observation"], *flags)
-    torch.testing.assert_close(paid.reshape(envs, -1), expected.T, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(rewards.reshape(envs, -1), expected.T, rtol=1e-4, atol=1e-5)
 
 
-def test_specs_are_true_and_a_step_counter_ends_episodes() -> None:
+def test_specs_are_correct_and_a_step_counter_ends_episodes() -> None:
     mine = Curiosity(
         gymnasium.make("Pendulum-v1").observation_space, gymnasium.make("Pendulum-v1").action_space, 1, settings=SMALL
     )  # fmt: skip
@@ -118,8 +118,8 @@ def test_specs_are_true_and_a_step_counter_ends_episodes() -> None:
     for batch in batches(env, 3):
         CuriosityHook(mine)(batch)
     record = mine.progress.record
-    assert (record.calls, record.breaks, record.alike) == (3, 0, 0)
-    assert record.ends == 4  # after 5, 10, 15 and 20 steps
+    assert (record.calls, record.discontinuities, record.repeated_final_obs) == (3, 0, 0)
+    assert record.episode_ends == 4  # after 5, 10, 15 and 20 steps
 
 
 def test_entries_are_read_by_their_names() -> None:
@@ -138,7 +138,7 @@ def test_entries_are_read_by_their_names() -> None:
     assert mine.given[2]["kind"].ravel().tolist() == [1, 2, 0, 1, 1, 2, 1, 2]  # of episodes of 3, 1, 2 and 3 steps
 
 
-def test_a_hook_that_was_loaded_goes_on_as_if_nothing_had_happened(tmp_path: Any) -> None:
+def test_a_loaded_hook_continues_exactly(tmp_path: Any) -> None:
     given = batches(scripted(), 3)
     hook = CuriosityHook(curiosity())
     hook(given[0].clone())
@@ -151,7 +151,7 @@ def test_a_hook_that_was_loaded_goes_on_as_if_nothing_had_happened(tmp_path: Any
 
 
 class Trainer:
-    """As much of TorchRL's as hooks ask for."""
+    """The part of TorchRL's Trainer that hooks use."""
 
     def __init__(self) -> None:
         self.modules, self.ops = {}, []
@@ -163,13 +163,13 @@ class Trainer:
         self.ops.append((place, op))
 
 
-def test_a_trainer_is_told() -> None:
+def test_a_hook_registers_with_a_trainer() -> None:
     trainer, hook = Trainer(), CuriosityHook(curiosity())
     hook.register(trainer)
     assert (trainer.modules, trainer.ops) == ({"curiosity": hook}, [("batch_process", hook)])
 
 
-def test_batches_that_do_not_fit_are_refused() -> None:
+def test_batches_of_other_shapes_are_refused() -> None:
     batch = batches(scripted(), 1)[0]
     with pytest.raises(UserError, match=r"in a batch of shape \(2,\): it must be \(3,\), as the curiosity has it"):
         CuriosityHook(curiosity(3))(batch)
@@ -182,7 +182,7 @@ def test_batches_that_do_not_fit_are_refused() -> None:
         CuriosityHook(curiosity(), regime="all")
 
 
-def test_states_that_are_none_are_refused() -> None:
+def test_wrong_state_dicts_are_refused() -> None:
     hook = CuriosityHook(curiosity())
     with pytest.raises(UserError, match=r"the state has \['other'\]: it must have 'curiosity'"):
         hook.load_state_dict({"other": 1})
@@ -190,7 +190,7 @@ def test_states_that_are_none_are_refused() -> None:
         hook.load_state_dict({"curiosity": torch.zeros(9, dtype=torch.uint8)})
 
 
-def test_batches_that_are_none_are_refused() -> None:
+def test_wrong_batches_are_refused() -> None:
     batch = batches(scripted(), 1)[0]
     with pytest.raises(UserError, match="the batch is a dict: it must be a TensorDict, as collectors make them"):
         CuriosityHook(curiosity())({})  # pyright: ignore[reportArgumentType]
@@ -203,7 +203,7 @@ def test_batches_that_are_none_are_refused() -> None:
 
 
 @pytest.mark.parametrize("categorical", [True, False])
-def test_actions_of_several_parts_are_read_in_both_ways_that_torchrl_has_them(categorical: bool) -> None:
+def test_multi_discrete_actions_are_read_in_both_encodings(categorical: bool) -> None:
     parts = spaces.MultiDiscrete([2, 3])
 
     class Handed(Scripted):
@@ -220,10 +220,10 @@ def test_actions_of_several_parts_are_read_in_both_ways_that_torchrl_has_them(ca
     np.testing.assert_array_equal(after[..., 3], 3 * actions[..., 0] + actions[..., 1])
 
 
-def test_a_rollout_that_was_given_up_is_over_for_the_next() -> None:
+def test_a_reset_begins_new_episodes() -> None:
     mine = curiosity()
     env = TransformedEnv(scripted(), CuriosityTransform(mine))
     env.rollout(1)
-    assert not mine.progress.paid[0].begins.all()
+    assert not mine.progress.reward_position[0].is_first.all()
     env.reset()
-    assert mine.progress.paid[0].begins.all()
+    assert mine.progress.reward_position[0].is_first.all()

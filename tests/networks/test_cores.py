@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from builders import (
-    ACTIONS,
     BATCH,
     IS_FIRST,
     TIME,
@@ -17,6 +16,7 @@ from builders import (
     call,
     jit,
     make,
+    make_spec,
     numpy_action_rows,
     numpy_belief,
     numpy_core,
@@ -25,8 +25,9 @@ from builders import (
     random_action,
     shaken,
 )
+from byol_explore.config.sections import NetworkConfig
+from byol_explore.networks.core_inputs import CoreInputs
 from byol_explore.networks.cores import CORES, GRU, LSTM, LSTMState, closed_loop, open_loop, reset_where
-from byol_explore.networks.inputs import ActionInputs
 
 SIZE = 6
 step = jit(lambda core, state, projected: core.step(state, projected))
@@ -91,7 +92,7 @@ def test_a_fresh_lstm_remembers_more_than_it_forgets() -> None:
     np.testing.assert_allclose(kept, 1 / (1 + np.exp(-1.0)), rtol=1e-6)
 
 
-def test_reset_where_begins_anew_only_where_told(core: Any, carried: Any) -> None:
+def test_reset_where_resets_only_masked_entries(core: Any, carried: Any) -> None:
     state = jit(reset_where)(core, np.asarray([True, False, True]), carried)
     for before, after in zip(jax.tree.leaves(at(carried)), jax.tree.leaves(at(state)), strict=True):
         np.testing.assert_array_equal(after[1], before[1])
@@ -100,14 +101,14 @@ def test_reset_where_begins_anew_only_where_told(core: Any, carried: Any) -> Non
 
 
 def test_closed_loop_equals_a_loop_with_resets_inside(core: Any, carried: Any) -> None:
-    projected = normal(TIME, BATCH, core.gates)
+    projected = normal(TIME, BATCH, core.gate_size)
     states = run_closed_loop(core, projected, IS_FIRST, carried)
     expected = slow_closed_loop(core, projected, IS_FIRST, carried)
     np.testing.assert_allclose(core.belief(states), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_closed_loop_remembers_until_an_episode_begins(core: Any, carried: Any) -> None:
-    projected = normal(TIME, BATCH, core.gates)
+    projected = normal(TIME, BATCH, core.gate_size)
     belief = np.asarray(core.belief(run_closed_loop(core, projected, IS_FIRST, carried)))
     other = jax.tree.map(lambda x: x + 1, at(carried))
     changed = np.asarray(core.belief(run_closed_loop(core, projected, IS_FIRST, other)))
@@ -117,7 +118,7 @@ def test_closed_loop_remembers_until_an_episode_begins(core: Any, carried: Any) 
 
 
 def test_closed_loop_in_two_halves_equals_one(core: Any, carried: Any) -> None:
-    projected, is_first = normal(TIME, BATCH, core.gates), IS_FIRST
+    projected, is_first = normal(TIME, BATCH, core.gate_size), IS_FIRST
     whole = run_closed_loop(core, projected, is_first, carried)
     first = at(run_closed_loop(core, projected[:3], is_first[:3], carried))
     second = at(run_closed_loop(core, projected[3:], is_first[3:], at(first, -1)))
@@ -125,7 +126,7 @@ def test_closed_loop_in_two_halves_equals_one(core: Any, carried: Any) -> None:
 
 
 def test_closed_loop_has_the_gradients_of_a_loop(core: Any, carried: Any) -> None:
-    projected, wanted = normal(TIME, BATCH, core.gates), normal(TIME, BATCH, SIZE, seed=1)
+    projected, wanted = normal(TIME, BATCH, core.gate_size), normal(TIME, BATCH, SIZE, seed=1)
 
     def looped(core: Any, projected: Any, is_first: Any, state: Any) -> Any:
         states = []
@@ -149,7 +150,7 @@ def test_closed_loop_has_the_gradients_of_a_loop(core: Any, carried: Any) -> Non
 @pytest.mark.parametrize("horizon", [1, 4, TIME - 1])
 def test_open_loop_equals_a_loop_over_starts_and_horizons(core: Any, horizon: int) -> None:
     starts = TIME - 1
-    projected = normal(starts, BATCH, core.gates)
+    projected = normal(starts, BATCH, core.gate_size)
     state = shaken(core.initial_state((starts, BATCH)), seed=4, scale=1.0)
     beliefs = at(run_open_loop(core, projected, state, horizon))
     assert [b.shape for b in beliefs] == [(starts - k + 1, BATCH, SIZE) for k in range(1, horizon + 1)]
@@ -163,15 +164,15 @@ def test_open_loop_equals_a_loop_over_starts_and_horizons(core: Any, horizon: in
 
 
 def test_split_input_projection_is_one_layer_on_the_concatenation() -> None:
-    spec = ACTIONS["hybrid"]
+    spec, config = make_spec("vector", "hybrid"), NetworkConfig(action_embedding_size=5, action_bins=4)
     core = make(lambda key: GRU(SIZE, key))
-    inputs = make(lambda key: ActionInputs(8, core.gates, spec, key, action_size=5, bins=4))
-    weight = np.concatenate([inputs.project_embedding.weight, inputs.project_action.weight])
+    inputs = make(lambda key: CoreInputs(config, spec, 8, core.gate_size, key))
+    weight = np.concatenate([inputs.project.weight, inputs.project_action.weight])
     embedding, state = normal(BATCH, 8), normal(BATCH, SIZE, seed=1)
-    action = random_action(np.random.default_rng(0), spec, (BATCH,))
+    action = random_action(np.random.default_rng(0), spec.action, (BATCH,))
     projected = call(inputs, embedding, (), action, np.zeros(BATCH), np.zeros(BATCH, bool))
     new = at(step(core, state, projected))
     for env in range(BATCH):
         read = np.concatenate([embedding[env], numpy_action_rows(inputs.action, at(action, env))])
-        expected = numpy_gru(core, state[env], read @ weight + np.asarray(inputs.project_embedding.bias))
+        expected = numpy_gru(core, state[env], read @ weight + np.asarray(inputs.project.bias))
         np.testing.assert_allclose(new[env], expected, rtol=1e-4, atol=1e-5)

@@ -18,15 +18,8 @@ from builders import (
     numpy_standardize,
     parameter_count,
 )
-from byol_explore.networks.encoders import (
-    AtariEncoder,
-    GridEncoder,
-    HardEightEncoder,
-    ImageEncoder,
-    ResidualUnit,
-    ResNet,
-    VectorEncoder,
-)
+from byol_explore.networks.encoders import GridEncoder, ImageEncoder, VectorEncoder
+from byol_explore.networks.paper_encoders import AtariEncoder, HardEightEncoder, ResidualUnit, ResNet
 from byol_explore.spaces import Grid
 
 # A unit has a convolution and two residual blocks of two convolutions each, 3 x 3 with bias.
@@ -50,7 +43,7 @@ def shapes(encoder: Any, observation: Any) -> tuple[int, ...]:
 
 
 def numpy_norm(norm: Any, x: np.ndarray) -> np.ndarray:
-    return numpy_standardize(x) * np.asarray(norm.scale) + np.asarray(norm.offset)
+    return numpy_standardize(x) * np.asarray(norm.scale) + np.asarray(norm.bias)
 
 
 def numpy_resnet(resnet: ResNet, image: np.ndarray) -> np.ndarray:
@@ -107,7 +100,7 @@ def test_only_atari_has_a_norm_at_the_end_of_each_unit() -> None:
 def test_the_norm_is_the_last_thing_a_unit_does() -> None:
     unit = make(lambda key: ResidualUnit(1, 4, key, normalize=True))
     out = np.asarray(call(unit, 10.0 * np.random.default_rng(0).normal(size=(2, 6, 5, 1)).astype(np.float32)))
-    standard = (out - np.asarray(unit.norm.offset)) / np.asarray(unit.norm.scale)
+    standard = (out - np.asarray(unit.norm.bias)) / np.asarray(unit.norm.scale)
     np.testing.assert_allclose(standard.mean(axis=(1, 2, 3)), 0.0, atol=1e-4)
     np.testing.assert_allclose(standard.std(axis=(1, 2, 3)), 1.0, atol=1e-3)
 

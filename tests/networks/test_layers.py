@@ -82,7 +82,7 @@ def test_layer_norm_normalises_the_last_axis() -> None:
     x = 3.0 * normal(2, 4, 6) + 1.0
     out = np.asarray(call(norm, x))
     for index in np.ndindex(2, 4):
-        expected = numpy_standardize(x[index]) * np.asarray(norm.scale) + np.asarray(norm.offset)
+        expected = numpy_standardize(x[index]) * np.asarray(norm.scale) + np.asarray(norm.bias)
         np.testing.assert_allclose(out[index], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -91,14 +91,14 @@ def test_group_norm_normalises_each_image_over_space_and_channels() -> None:
     x = 3.0 * normal(2, 4, 5, 3) + np.asarray([0.0, 5.0, -2.0], np.float32)
     out = np.asarray(call(norm, x))
     for index in range(2):
-        expected = numpy_standardize(x[index]) * np.asarray(norm.scale) + np.asarray(norm.offset)
+        expected = numpy_standardize(x[index]) * np.asarray(norm.scale) + np.asarray(norm.bias)
         np.testing.assert_allclose(out[index], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("norm", [LayerNorm(4), GroupNorm(4)])
 def test_norms_start_as_plain_standardisation(norm: LayerNorm | GroupNorm) -> None:
     np.testing.assert_array_equal(norm.scale, np.ones(4))
-    np.testing.assert_array_equal(norm.offset, np.zeros(4))
+    np.testing.assert_array_equal(norm.bias, np.zeros(4))
 
 
 def test_conv_is_same_padded_with_stride_one() -> None:

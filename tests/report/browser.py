@@ -1,4 +1,4 @@
-"""A headless browser that sees only this machine, for tests of the page."""
+"""A headless browser for tests of the page."""
 
 import json
 import os
@@ -22,29 +22,29 @@ FLAGS = (
 
 
 class Browser:
-    """What the tests do with a page."""
+    """Actions on a page."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
 
     def open(self, url: str) -> None:
-        """As a new reader: nothing is remembered, nothing is in the logs."""
+        """Open a page with empty logs."""
         self.driver.get("about:blank")
         for log in ("browser", "performance"):
             self.driver.get_log(log)
         self.driver.get(url)
 
-    def all(self, selector: str) -> list[WebElement]:
+    def find_all(self, selector: str) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
-    def one(self, selector: str) -> WebElement:
+    def find(self, selector: str) -> WebElement:
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def bring(self, element: WebElement) -> None:
-        """To the middle of the window, with all that scrolling sets off done: it hides the tooltip."""
+    def scroll_to(self, element: WebElement) -> None:
+        """Scroll to an element, and wait until the scroll event has hidden the tooltip."""
         self.driver.execute_async_script(
             "const [element, done] = arguments;"
             "element.scrollIntoView({block: 'center', behavior: 'instant'});"
@@ -53,7 +53,7 @@ class Browser:
         )
 
     def hover(self, element: WebElement) -> None:
-        self.bring(element)
+        self.scroll_to(element)
         ActionChains(self.driver, duration=0).move_to_element_with_offset(element, 1, 1).move_to_element(
             element
         ).perform()
@@ -68,24 +68,24 @@ class Browser:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
-    def prefer(self, theme: str, media: str = "screen") -> None:
-        """As the system's setting, on a screen or in print."""
+    def set_theme(self, theme: str, media: str = "screen") -> None:
+        """Set the preferred colour scheme, and the medium: screen or print."""
         features = [{"name": "prefers-color-scheme", "value": theme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
 
-    def complaints(self) -> list[str]:
-        """What the console says."""
+    def console_messages(self) -> list[str]:
+        """Return the messages of the console."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
-    def requested(self) -> set[str]:
-        """All addresses that were asked for since the page was opened, but for data in the page itself."""
+    def requested_urls(self) -> set[str]:
+        """Return the URLs requested since the page was opened, without data URLs."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         urls = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
         return {url for url in urls if not url.startswith("data:")}
 
 
 def find_browser() -> tuple[str, str]:
-    """Chromium and its driver. Skips where there is no browser, but fails where tests are the whole point."""
+    """Return Chromium and its driver; without them skip the test, or fail in CI."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
         reason = "chromium and chromedriver are not installed: `make browser` tries to"
@@ -96,7 +96,7 @@ def find_browser() -> tuple[str, str]:
 
 
 def start_browser(profile: Path) -> Browser:
-    """Skips where there is none."""
+    """Start Chromium with a new profile."""
     chromium, driver = find_browser()
     options = webdriver.ChromeOptions()
     options.binary_location = chromium

@@ -1,4 +1,4 @@
-"""Ways in which a run's files may be damaged, by name: each is done to a directory."""
+"""Functions that damage the files of a run directory, by name."""
 
 import gzip
 import json
@@ -12,28 +12,28 @@ from typing import Any
 Damage = Callable[[Path], object]
 
 DEEP = "[" * 100_000
-DIGITS = "9" * 400  # a whole number that no float can hold
-MORE_DIGITS = "9" * 10_000  # one that Python does not read
+DIGITS = "9" * 400  # an integer beyond the range of floats
+MORE_DIGITS = "9" * 10_000  # an integer that Python refuses to parse
 
 
 def text(name: str, content: str) -> Damage:
-    return lambda run: _fresh(run / name).write_text(content)
+    return lambda run: _prepare(run / name).write_text(content)
 
 
 def raw(name: str, content: bytes) -> Damage:
-    return lambda run: _fresh(run / name).write_bytes(content)
+    return lambda run: _prepare(run / name).write_bytes(content)
 
 
 def pipe(name: str) -> Damage:
-    return lambda run: os.mkfifo(_fresh(run / name))
+    return lambda run: os.mkfifo(_prepare(run / name))
 
 
 def link(name: str, to: str) -> Damage:
-    return lambda run: _fresh(run / name).symlink_to(to)
+    return lambda run: _prepare(run / name).symlink_to(to)
 
 
 def folder(name: str) -> Damage:
-    return lambda run: _fresh(run / name).mkdir()
+    return lambda run: _prepare(run / name).mkdir()
 
 
 def line(content: str) -> Damage:
@@ -48,24 +48,26 @@ def setting(**changes: Any) -> Damage:
     return change
 
 
-def both(*damages: Damage) -> Damage:
+def all_of(*damages: Damage) -> Damage:
     return lambda run: [damage(run) for damage in damages]
 
 
 def maps(floor: list[str], content: str, *, slices: int = 1) -> Damage:
-    """With the same values as visits and as rewards; `content` is JSON."""
+    """Write maps with `content`, JSON, as visits and as rewards."""
     part = f'{{"from": 0, "to": 100, "visits": {content}, "intrinsic_reward": {content}}}'
     every = ",".join([part] * slices)
-    return text("maps.json", f'{{"tasks": {{"rooms-6": {{"floor": {json.dumps(floor)}, "slices": [{every}]}}}}}}')
+    return text("visit_maps.json", f'{{"tasks": {{"rooms-6": {{"floor": {json.dumps(floor)}, "slices": [{every}]}}}}}}')
 
 
 def coverage(content: str) -> Damage:
+    """Write room_coverage.json with `content`, JSON, and a layout that is drawn."""
     montezuma = setting(env="atari:montezuma_revenge", preset="atari-small")
-    return both(montezuma, text("coverage.json", content))
+    content = content.replace('{"rooms"', '{"layout": "pyramid", "rooms"')
+    return all_of(montezuma, text("room_coverage.json", content))
 
 
 def huge_picture() -> bytes:
-    """The beginning of a PNG of 60,000 x 60,000."""
+    """Make the header of a PNG of 60,000 x 60,000."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -74,21 +76,21 @@ def huge_picture() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IEND", b"")
 
 
-def _fresh(path: Path) -> Path:
+def _prepare(path: Path) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
     return path
 
 
-NAMED: dict[str, Damage] = {  # the run cannot be read: it is named and left out
+UNREADABLE: dict[str, Damage] = {  # the run is unreadable: it is listed and left out
     "steps are text": setting(steps="many"),
     "steps are null": setting(steps=None),
     "steps are infinite": text("config.json", '{"env": "rooms-6", "seed": 0, "method": "rnd", "steps": 1e999}'),
     "steps are a list": setting(steps=[1]),
     "steps are too many": setting(steps=int(DIGITS)),
-    "share is text": setting(stop_at_success="half"),
-    "share is null": setting(stop_at_success=None),
-    "share is nan": setting(stop_at_success=float("nan")),
+    "share is text": setting(stop_at_success_rate="half"),
+    "share is null": setting(stop_at_success_rate=None),
+    "share is nan": setting(stop_at_success_rate=float("nan")),
     "seed is text": setting(seed="zero"),
     "seed is null": setting(seed=None),
     "seed is infinite": setting(seed=float("inf")),
@@ -105,6 +107,7 @@ NAMED: dict[str, Damage] = {  # the run cannot be read: it is named and left out
     "preset is null": setting(preset=None),
     "ablation is null": setting(ablation=None),
     "regime is a number": setting(regime=3),
+    "a part is text": setting(curiosity="yes"),
     "config is deep": text("config.json", DEEP),
     "config is many tables deep": text("config.json", '{"a":' * 900 + "1" + "}" * 900),
     "config is many lists deep": text("config.json", '{"env": ' + "[" * 900 + "]" * 900 + "}"),
@@ -121,20 +124,19 @@ NAMED: dict[str, Damage] = {  # the run cannot be read: it is named and left out
     "log never ends": link("metrics.jsonl", "/dev/zero"),
     "log lies elsewhere": link("metrics.jsonl", "../rnd-seed0/metrics.jsonl"),
     "log is a folder": folder("metrics.jsonl"),
-    "packed log is none": both(lambda run: (run / "metrics.jsonl").unlink(), raw("metrics.jsonl.gz", b"junk")),
-    "packed log is one line without end": both(
+    "packed log is none": all_of(lambda run: (run / "metrics.jsonl").unlink(), raw("metrics.jsonl.gz", b"junk")),
+    "packed log is one line without end": all_of(
         lambda run: (run / "metrics.jsonl").unlink(), raw("metrics.jsonl.gz", gzip.compress(b"1" * 11_000_000, 1))
     ),
 }
 
-READ: dict[str, Damage] = {  # what is damaged does not count, the rest of the run does
+READABLE: dict[str, Damage] = {  # the damaged part is ignored
     "method leads out": setting(method="json:loads"),
     "preset leads out": setting(preset="json:loads"),
     "ablation is unknown": setting(ablation="all"),
     "env has half a letter": setting(env="rooms\ud800"),
     "env has a line break": setting(env="rooms\n-6"),
     "env has a zero": setting(env="rooms\0"),
-    "a part is text": setting(curiosity="yes"),
     "summary is null": text("summary.json", "null"),
     "summary is deep": text("summary.json", DEEP),
     "summary says text": text("summary.json", '{"steps": "all"}'),
@@ -156,15 +158,15 @@ READ: dict[str, Damage] = {  # what is damaged does not count, the rest of the r
     "step is huge": line(f'{{"steps": {DIGITS}}}'),
     "step is negative": line('{"steps": -4}'),
     "steps go back": line('{"steps": 400, "success_rate": 1.0}\n{"steps": 50, "success_rate": 0.5}'),
-    "values are 1e999": line('{"steps": 400, "success_rate": 1e999, "elapsed": 1e999, "uncertainty": -1e999}'),
+    "values are 1e999": line('{"steps": 400, "success_rate": 1e999, "elapsed_seconds": 1e999, "uncertainty": -1e999}'),
     "values are 1e308": line('{"steps": 400, "success_rate": 1e308, "return_mean": -1e308, "uncertainty": 1e308}'),
     "values are huge": line(f'{{"steps": 400, "success_rate": {DIGITS}, "prediction_error": [{DIGITS}]}}'),
     "values are text": line('{"steps": 400, "success_rate": "high", "prediction_error": ["a", null, [1], {}]}'),
-    "tasks are no table": both(setting(env="a,b"), line('{"steps": 400, "tasks": [1], "evaluation": 5}')),
-    "a task is no table": both(setting(env="a,b"), line('{"steps": 400, "tasks": {"a": 5}, "evaluation": {"a": 5}}')),
+    "tasks are no table": all_of(setting(env="a,b"), line('{"steps": 400, "tasks": [1], "evaluation": 5}')),
+    "a task is no table": all_of(setting(env="a,b"), line('{"steps": 400, "tasks": {"a": 5}, "evaluation": {"a": 5}}')),
     "log is noise": raw("metrics.jsonl", bytes(range(256)) * 50),
-    "maps are deep": text("maps.json", DEEP),
-    "maps are null": text("maps.json", '{"tasks": {"rooms-6": null}}'),
+    "maps are deep": text("visit_maps.json", DEEP),
+    "maps are null": text("visit_maps.json", '{"tasks": {"rooms-6": null}}'),
     "maps have no floor": maps([], "[]"),
     "maps have a floor of nothing": maps([""], "[[]]"),
     "maps are a tower": maps(["."] * 900, json.dumps([[1]] * 900)),
@@ -174,18 +176,18 @@ READ: dict[str, Damage] = {  # what is damaged does not count, the rest of the r
     "maps have 1e999": maps(["."], "[[1e999]]"),
     "maps have 1e308": maps([".."], "[[1e308, 1e-308]]"),
     "maps have text": maps([".."], '["ab"]'),
-    "maps are a pipe": pipe("maps.json"),
-    "maps never end": link("maps.json", "/dev/zero"),
+    "maps are a pipe": pipe("visit_maps.json"),
+    "maps never end": link("visit_maps.json", "/dev/zero"),
     "coverage is deep": coverage(DEEP),
     "coverage has no size": coverage('{"rooms": [], "cell": 0, "visits": []}'),
     "coverage is outside": coverage('{"rooms": [[0, 1, 5]], "cell": 8, "visits": [[0, 1, 0, 99999, 3]]}'),
     "coverage has 1e999": coverage('{"rooms": [[0, 1, 1e999]], "cell": 8, "visits": [[0, 1, 0, 0, 1e999]]}'),
     "coverage has text": coverage('{"rooms": [["a", "b", "c"]], "cell": 8, "visits": []}'),
     "coverage has a huge number": coverage(f'{{"rooms": [[0, 1, {DIGITS}]], "cell": {DIGITS}, "visits": []}}'),
-    "picture is none": both(coverage("{}"), text("rooms.png", "junk")),
-    "picture is huge": both(coverage("{}"), raw("rooms.png", huge_picture())),
-    "picture is a pipe": both(coverage("{}"), pipe("rooms.png")),
-    "picture never ends": both(coverage("{}"), link("rooms.png", "/dev/zero")),
+    "picture is none": all_of(coverage("{}"), text("rooms.png", "junk")),
+    "picture is huge": all_of(coverage("{}"), raw("rooms.png", huge_picture())),
+    "picture is a pipe": all_of(coverage("{}"), pipe("rooms.png")),
+    "picture never ends": all_of(coverage("{}"), link("rooms.png", "/dev/zero")),
     "film is none": text("films/rooms-6-after.gif", "GIF89a"),
     "film is huge": raw("films/rooms-6-after.gif", huge_picture()),
     "film never ends": link("films/rooms-6-after.gif", "/dev/zero"),

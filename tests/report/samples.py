@@ -1,18 +1,18 @@
-"""A small report with a block of every kind, as a study of three variants on two tasks would give."""
+"""A small report with a block of every kind: three variants on two tasks."""
 
 import io
 import math
 
 from PIL import Image
 
-from byol_explore.report.model import Bars, Cell, Curve, HeatMap, Picture, Plot, Report, Section, Table, Text
+from byol_explore.report.model import Bar, Bars, Cell, Curve, HeatMap, Picture, Plot, Report, Section, Table, Text
 
 VARIANTS = ["byol-explore", "rnd", "none"]
 FLOOR = ["###########", "#...D....G#", "#.o.#.....#", "#...#.....#", "###########"]
 
 
 def sample_curve(variant: str, speed: float, points: int = 40) -> Curve:
-    """Learning at some speed; nothing is known at first."""
+    """Make a learning curve whose first values are unknown."""
     x = [float(i * 50_000) for i in range(points)]
     mean = [None if i < 2 else 1 / (1 + math.exp(6 - speed * i)) for i in range(points)]
     low = [None if value is None else max(value - 0.08, 0.0) for value in mean]
@@ -39,7 +39,7 @@ def _visits(row: int, column: int, time: int) -> float | None:
 
 
 def sample_gif(shade: int) -> bytes:
-    """Two frames of one colour."""
+    """Make a film of two frames of one colour."""
     frames = [Image.new("RGB", (96, 64), (shade, 80 + 60 * i, 120)) for i in range(2)]
     file = io.BytesIO()
     frames[0].save(file, "gif", save_all=True, append_images=frames[1:], duration=400, loop=0)
@@ -57,11 +57,12 @@ def _outcome() -> Section:
         ["rnd", 3, 0.5, None, 2_000_000],
         ["none", 3, 0.0, 0.125, 1_500],
     ]
-    values, low, high = [91.25, 40.0, 0.5], [85.0, 30.0, 0.0], [95.0, 52.0, 1.0]
+    intervals = [(91.25, 85.0, 95.0), (40.0, 30.0, 52.0), (0.5, 0.0, 1.0)]
+    bars = [Bar(variant, *interval) for variant, interval in zip(VARIANTS, intervals, strict=True)]
     blocks = [
         Text(["Three variants on two tasks & <more>.", "    byol-explore study mine"]),
         Table("headline", "Normalised scores", columns, rows, "0 is nothing, 100 is everything."),
-        Bars("iqm", "Interquartile mean", "normalised score", VARIANTS, values, low, high),
+        Bars("iqm", "Interquartile mean", "normalised score", bars),
     ]
     return Section("headline", "What came out", blocks)
 

@@ -1,4 +1,4 @@
-"""Run directories that no training has made."""
+"""Synthetic run directories."""
 
 import dataclasses
 import json
@@ -7,33 +7,41 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from byol_explore.config.config import Config, to_dict
+from byol_explore.config.presets import make_config
 from byol_explore.report.load import Runs, load_runs
 from byol_explore.report.model import Block, Section, Text
-from byol_explore.settings.config import Config, to_dict
-from byol_explore.settings.presets import make_config
 
 Row = dict[str, Any]
 B = TypeVar("B", bound=Block)
 
 
 def make_rows(success: list[float | None], every: int = 100, **columns: Any) -> list[Row]:
-    """A line per success rate; other columns are the same in all lines."""
+    """Make a log row per success rate; other columns are equal in all rows."""
     return [
-        {"steps": every * (i + 1), "elapsed": 36.0 * (i + 1), "success_rate": rate, "return_mean": rate, **columns}
+        {
+            "steps": every * (i + 1),
+            "elapsed_seconds": 36.0 * (i + 1),
+            "success_rate": rate,
+            "return_mean": rate,
+            **columns,
+        }
         for i, rate in enumerate(success)
     ]
 
 
 def returns(values: list[float], every: int = 100, **columns: Any) -> list[Row]:
-    """The same for tasks with scores, evaluated at every line."""
+    """Make rows of a task that is scored by return and evaluated at every row."""
     best = np.maximum.accumulate(values).tolist()
-    evaluated = [{"evaluation_return": value, "evaluation_best": top} for value, top in zip(values, best, strict=True)]
-    rows = zip(make_rows([*values], every), evaluated, strict=True)
-    return [{**row, "success_rate": 0.0, **told, **columns} for row, told in rows]
+    evaluations = [
+        {"evaluation_return": value, "evaluation_return_max": top} for value, top in zip(values, best, strict=True)
+    ]
+    rows = zip(make_rows([*values], every), evaluations, strict=True)
+    return [{**row, "success_rate": 0.0, **evaluation, **columns} for row, evaluation in rows]
 
 
 def undefined(values: list[float], every: int = 100, **columns: Any) -> list[Row]:
-    """The same for tasks that have no success."""
+    """Make rows of a task without a definition of success."""
     return [{**row, "success_rate": None} for row in make_rows([*values], every, **columns)]
 
 
@@ -41,7 +49,7 @@ def write_run(
     root: Path, name: str = "byol-explore-seed0", rows: list[Row] | None = None, *, finished: bool = True,
     preset: str = "grid", method: str = "byol-explore", ablation: str = "none", **settings: Any,
 ) -> Path:  # fmt: skip
-    """A run of 300 steps; `name` may have folders in it, and says the seed."""
+    """Write a run of 300 steps; `name` may contain folders, and ends with the seed."""
     directory = root / name
     directory.mkdir(parents=True)
     tail = name.rpartition("-seed")[2]
@@ -51,12 +59,15 @@ def write_run(
     lines = make_rows([0.0, 0.5, 1.0]) if rows is None else rows
     (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     if finished:
-        (directory / "summary.json").write_text(json.dumps({"steps": config.steps, "interrupted": False}))
+        last = lines[-1] if lines else {"steps": 0, "success_rate": None}
+        at_success = 0 < config.stop_at_success_rate <= (last.get("success_rate") or 0.0)
+        summary = {**last, "steps": last["steps"] if at_success else config.steps, "seconds": 9.0, "interrupted": False}
+        (directory / "summary.json").write_text(json.dumps(summary))
     return directory
 
 
 def write_study(root: Path) -> Runs:
-    """Three variants, two of them with two seeds."""
+    """Write three variants, two of them with two seeds."""
     write_run(root, "byol-explore-seed0", make_rows([0.0, 0.5, 1.0]))
     write_run(root, "byol-explore-seed1", make_rows([0.2, 0.7, 0.9]))
     write_run(root, "rnd-seed0", make_rows([0.0, 0.0, 0.4]), method="rnd")
@@ -70,5 +81,5 @@ def blocks(section: Section, kind: type[B]) -> list[B]:
 
 
 def words(section: Section) -> str:
-    """All that a section says in sentences."""
+    """Return the paragraphs of a section."""
     return "\n".join(paragraph for block in blocks(section, Text) for paragraph in block.paragraphs)

@@ -14,7 +14,7 @@ from report.synthetic import write_run, write_study
 SECTIONS = ["headline", "learning", "tasks", "curiosity", "places", "films", "differences", "reproduce"]
 
 
-def test_a_report_has_all_sections_in_order_and_every_figure_a_name_of_its_own(tmp_path: Path) -> None:
+def test_report_has_all_sections_with_unique_names(tmp_path: Path) -> None:
     write_study(tmp_path)
     report = build_report([str(tmp_path)])
     assert [section.name for section in report.sections] == SECTIONS
@@ -26,23 +26,23 @@ def test_a_report_has_all_sections_in_order_and_every_figure_a_name_of_its_own(t
     assert len(set(names)) == len(names) > 5
 
 
-def test_a_run_that_has_just_begun_makes_a_report(tmp_path: Path) -> None:
+def test_run_without_log_lines_makes_a_report(tmp_path: Path) -> None:
     write_run(tmp_path, rows=[], finished=False)
     assert [section.name for section in build_report([tmp_path]).sections] == SECTIONS
 
 
-def test_a_study_gives_the_report_its_name(tmp_path: Path) -> None:
+def test_report_is_named_after_the_study(tmp_path: Path) -> None:
     write_run(tmp_path)
     (tmp_path / "study.toml").write_text('name = "two rooms"')
     assert build_report([tmp_path]).title == "two rooms"
 
 
-def test_a_directory_without_runs_is_refused(tmp_path: Path) -> None:
+def test_directory_without_runs_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no run"):
         build_report([tmp_path])
 
 
-def test_building_needs_neither_jax_nor_matplotlib() -> None:
-    """So that a report, and a page that is watched, start quickly."""
+def test_build_imports_neither_jax_nor_matplotlib() -> None:
+    """Reports and the live page start quickly."""
     code = "import sys, byol_explore.report.build; print({'jax', 'matplotlib'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

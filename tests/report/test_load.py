@@ -1,4 +1,4 @@
-"""Finding and reading runs."""
+"""Loading runs."""
 
 import json
 import os
@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from byol_explore.errors import UserError
-from byol_explore.report import logs
 from byol_explore.report.load import load_runs
+from byol_explore.storage import metrics
 from report.synthetic import make_rows, returns, write_run, write_study
 
 
-def test_runs_are_found_at_any_depth_and_grouped_by_variant_and_seed(tmp_path: Path) -> None:
+def test_runs_are_found_at_any_depth_and_sorted(tmp_path: Path) -> None:
     write_run(tmp_path, "rooms-6/byol-explore-seed1")
     write_run(tmp_path, "rooms-6/byol-explore-seed0")
     write_run(tmp_path, "rooms-6/byol-explore-seed0/checkpoints/copy")  # a run's own folders are not searched
@@ -28,30 +28,30 @@ def test_runs_are_found_at_any_depth_and_grouped_by_variant_and_seed(tmp_path: P
     assert load_runs([tmp_path, tmp_path / "rooms-6"]).runs == runs.runs, "nothing counts twice"
 
 
-def test_a_directory_without_a_seed_is_called_after_its_configuration(tmp_path: Path) -> None:
+def test_directory_without_seed_is_named_by_its_configuration(tmp_path: Path) -> None:
     write_run(tmp_path, "mine", method="rnd", ablation="prioritized", regime="intrinsic")
     assert load_runs([tmp_path]).variants == ["rnd-prioritized-intrinsic"]
 
 
-def test_the_same_variant_from_two_folders_is_told_apart(tmp_path: Path) -> None:
+def test_clashing_variants_are_named_by_their_folders(tmp_path: Path) -> None:
     for folder in ("old", "new"):
         write_run(tmp_path, f"{folder}/rooms-6/byol-explore-seed0")
         write_run(tmp_path, f"{folder}/rooms-6/byol-explore-seed1")
     write_run(tmp_path, "new/rooms-6/rnd-seed0", method="rnd")
     both = load_runs([tmp_path / "old", tmp_path / "new"])
     assert set(both.variants) == {"byol-explore in old", "byol-explore in new", "rnd"}
-    assert len(both.of("byol-explore in old")) == 2
+    assert len(both.select("byol-explore in old")) == 2
     above = load_runs([tmp_path])
     assert f"{tmp_path.name}/old/rooms-6/byol-explore" in above.variants
 
 
-def test_one_agent_for_two_tasks_is_not_a_seed_of_an_agent_for_one(tmp_path: Path) -> None:
+def test_agents_for_one_and_two_tasks_are_two_variants(tmp_path: Path) -> None:
     write_run(tmp_path, "rooms-6/byol-explore-seed0")
     write_run(tmp_path, "both/byol-explore-seed1", env="rooms-4,rooms-6")
     assert len(load_runs([tmp_path]).variants) == 2
 
 
-def test_variants_are_in_the_papers_order_with_ours_first(tmp_path: Path) -> None:
+def test_variants_have_the_order_of_the_paper(tmp_path: Path) -> None:
     for method in ("none", "rnd", "icm"):
         write_run(tmp_path, f"{method}-seed0", method=method)
     for ablation in ("no-sharing", "fixed-targets", "horizon-1"):
@@ -68,8 +68,41 @@ def test_variants_are_in_the_papers_order_with_ours_first(tmp_path: Path) -> Non
     ]
 
 
-def test_another_regime_is_no_ablation(tmp_path: Path) -> None:
-    """Whatever its method is; without a curiosity all regimes are the same."""
+def test_first_variant_of_a_study_is_the_main_one(tmp_path: Path) -> None:
+    for method in ("byol-explore", "rnd", "icm"):
+        write_run(tmp_path, f"{method}-seed0", method=method)
+    for study in ('methods = ["not-run", "rnd", "byol-explore"]', 'ablations = ["rnd"]', '[[variants]]\nname = "rnd"'):
+        (tmp_path / "study.toml").write_text(study)
+        assert load_runs([tmp_path]).variants == ["rnd", "byol-explore", "icm"]
+
+
+def test_given_main_variant_overrides_the_study(tmp_path: Path) -> None:
+    for method in ("byol-explore", "rnd"):
+        write_run(tmp_path, f"{method}-seed0", method=method)
+    (tmp_path / "study.toml").write_text('methods = ["byol-explore"]')
+    assert load_runs([tmp_path], main="rnd").main == "rnd"
+    with pytest.raises(UserError, match="unknown variant 'icm'; choose from: byol-explore, rnd"):
+        load_runs([tmp_path], main="icm")
+
+
+def test_default_main_variant_has_the_method_of_most_runs(tmp_path: Path) -> None:
+    for name, method in (("rnd-seed0", "rnd"), ("icm-seed0", "icm"), ("icm-seed1", "icm")):
+        write_run(tmp_path, name, method=method)
+    assert load_runs([tmp_path]).variants == ["icm", "rnd"]
+    write_run(tmp_path, "mine-seed0", ablation="horizon-1")
+    assert load_runs([tmp_path]).main == "mine", "byol-explore, though changed"
+
+
+@pytest.mark.parametrize("study", ["methods = 5", "[[variants]]\nname = 5", "methods = [[]]", "variants = 5", "x = "])
+def test_damaged_study_does_not_set_the_main_variant(tmp_path: Path, study: str) -> None:
+    write_run(tmp_path, "rnd-seed0", method="rnd")
+    write_run(tmp_path, "byol-explore-seed0")
+    (tmp_path / "study.toml").write_text(study)
+    assert load_runs([tmp_path]).main == "byol-explore"
+
+
+def test_other_regimes_are_a_group(tmp_path: Path) -> None:
+    """For every method; without curiosity all regimes are equal."""
     write_run(tmp_path, "byol-explore-seed0")
     write_run(tmp_path, "horizon-1-seed0", ablation="horizon-1")
     write_run(tmp_path, "byol-explore-intrinsic-seed0", regime="intrinsic")
@@ -82,19 +115,19 @@ def test_another_regime_is_no_ablation(tmp_path: Path) -> None:
     ]
 
 
-def test_with_one_kind_of_variants_there_is_one_group(tmp_path: Path) -> None:
+def test_one_kind_of_variants_is_one_group(tmp_path: Path) -> None:
     write_run(tmp_path, "byol-explore-seed0")
     write_run(tmp_path, "rnd-seed0", method="rnd")
     assert load_runs([tmp_path]).groups() == [("", ["byol-explore", "rnd"])]
 
 
-def test_success_is_the_score_in_percent_and_unknown_is_nan(tmp_path: Path) -> None:
+def test_score_is_success_in_percent_or_nan(tmp_path: Path) -> None:
     write_run(tmp_path, rows=make_rows([None, 0.25], uncertainty=3.0, prediction_error=[1.0, 2.0]))
     run = load_runs([tmp_path]).runs[0]
     np.testing.assert_array_equal(run.steps, [100, 200])
     np.testing.assert_array_equal(run.log.scores["rooms-6"], [np.nan, 25.0])
     np.testing.assert_array_equal(run.log.columns["uncertainty"], [3.0, 3.0])
-    np.testing.assert_array_equal(run.log.columns["rooms_found"], [np.nan, np.nan])
+    np.testing.assert_array_equal(run.log.columns["rooms_visited"], [np.nan, np.nan])
     np.testing.assert_array_equal(run.log.prediction_error, [[1.0, 2.0], [1.0, 2.0]])
 
 
@@ -107,7 +140,7 @@ def test_games_are_scored_by_evaluation_alone(tmp_path: Path) -> None:
     np.testing.assert_array_equal(log.returns["atari:alien"], [10.0, 20.0])
 
 
-def test_each_of_several_tasks_has_its_scores(tmp_path: Path) -> None:
+def test_several_tasks_have_their_scores(tmp_path: Path) -> None:
     tasks = {
         "rooms-4": {"success_rate": 0.75, "return_mean": 0.5},
         "atari:alien": {"return_mean": 7.0},
@@ -125,7 +158,7 @@ def test_each_of_several_tasks_has_its_scores(tmp_path: Path) -> None:
     assert np.isnan(best["rooms-4"]).all()
 
 
-def test_damaged_lines_and_configurations_do_not_matter_to_the_rest(tmp_path: Path) -> None:
+def test_damaged_lines_and_configurations_are_skipped(tmp_path: Path) -> None:
     run = write_run(tmp_path, "byol-explore-seed0")
     with (run / "metrics.jsonl").open("a") as file:
         file.write('[1]\n{"no": "steps"}\n{"steps": 400, "success_rate": "high"}\n{"steps": 500, "succ')
@@ -138,7 +171,7 @@ def test_damaged_lines_and_configurations_do_not_matter_to_the_rest(tmp_path: Pa
     assert runs.unreadable[0].startswith(f"{tmp_path.name}/byol-explore-seed1: ")
 
 
-def test_lines_are_in_the_order_of_their_steps_and_the_last_of_each_counts(tmp_path: Path) -> None:
+def test_lines_are_sorted_by_step_and_the_last_of_each_counts(tmp_path: Path) -> None:
     rows = [{"steps": step, "success_rate": rate, "prediction_error": [rate]}
             for step, rate in ((200, 0.1), (100, 0.2), (300, 0.3), (100, 0.4))]  # fmt: skip
     write_run(tmp_path, rows=rows)
@@ -148,36 +181,39 @@ def test_lines_are_in_the_order_of_their_steps_and_the_last_of_each_counts(tmp_p
     assert run.log.prediction_error.tolist() == [[0.4], [0.1], [0.3]]
 
 
-def test_only_files_that_changed_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_logs_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = write_study(tmp_path)
     read: list[str] = []
     loads = json.loads
-    monkeypatch.setattr(logs.json, "loads", lambda text: read.append(str(text)) or loads(text))
+    monkeypatch.setattr(metrics.json, "loads", lambda text: read.append(str(text)) or loads(text))
     path = runs.runs[0].directory / "metrics.jsonl"
     path.write_text(path.read_text() + '{"steps": 400, "success_rate": 1.0}\n')
     os.utime(path, ns=(1, 1))
     assert load_runs([tmp_path]).runs[0].last_step == 400
-    assert sum('"steps": 200, "elapsed"' in text for text in read) == 1
+    assert sum('"steps": 200, "elapsed_seconds"' in text for text in read) == 1
 
 
-def test_a_run_is_finished_until_it_goes_on(tmp_path: Path) -> None:
-    write_run(tmp_path, rows=make_rows([0.5, 1.0]), stop_at_success=0.9)
+def test_continued_run_is_not_finished(tmp_path: Path) -> None:
+    """A run is continued with more steps or another success rate to stop at."""
+    write_run(tmp_path, rows=make_rows([0.5, 1.0]), stop_at_success_rate=0.9)
     run = load_runs([tmp_path]).runs[0]
-    assert (run.is_finished, run.stopped_at_success) == (True, True)
-    assert not run._replace(summary={"steps": 100, "interrupted": False}).is_finished
-    assert not run._replace(summary={"steps": 200, "interrupted": True}).is_finished
-    assert not run._replace(config={**run.config, "stop_at_success": 0.0}).stopped_at_success
+    assert (run.is_finished, run.stopped_at_success, run.state) == (True, True, "stopped at success")
+    assert not run._replace(config={**run.config, "stop_at_success_rate": 0.0}).is_finished
+    assert not run._replace(summary={**run.summary, "interrupted": True}).is_finished
+    whole = run._replace(summary={**run.summary, "steps": 300})
+    assert (whole.is_finished, whole.stopped_at_success, whole.state) == (True, False, "done")
 
 
-def test_a_run_that_somebody_stopped_without_success_did_not_stop_at_it(tmp_path: Path) -> None:
-    """As `progress.stop()` of a callback leaves it."""
-    write_run(tmp_path, rows=make_rows([0.5, 0.8]), stop_at_success=0.9)
+def test_run_stopped_by_a_callback_is_not_finished(tmp_path: Path) -> None:
+    """The state after `progress.stop()` in a callback."""
+    write_run(tmp_path, rows=make_rows([0.5, 0.8]), stop_at_success_rate=0.9)
     run = load_runs([tmp_path]).runs[0]
-    assert (run.is_finished, run.stopped_at_success) == (True, False)
+    run = run._replace(summary={**run.summary, "steps": 200})
+    assert (run.is_finished, run.stopped_at_success, run.state) == (False, False, "interrupted")
 
 
-def test_where_there_is_no_run_one_line_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no run: neither it nor anything below it"):
+def test_missing_runs_are_user_errors(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no run: no directory in it has config\.json and metrics\.jsonl"):
         load_runs([tmp_path])
     with pytest.raises(UserError, match="nowhere is not a directory"):
         load_runs([tmp_path / "nowhere"])

@@ -1,4 +1,4 @@
-"""The page as text; what it does in a browser is tested beside this."""
+"""The page as HTML; test_page_browser.py tests its scripts."""
 
 import json
 import re
@@ -15,7 +15,7 @@ def page_data(page: str) -> dict[str, Any]:
     return json.loads(found[1])
 
 
-def test_the_page_needs_nothing_but_itself() -> None:
+def test_page_is_self_contained() -> None:
     page = render_page(sample_report())
     assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', page)
     assert "connect-src" not in page
@@ -32,13 +32,13 @@ def test_text_cannot_become_markup() -> None:
     assert page_data(page)["blocks"]["p"]["title"] == evil
 
 
-def test_tables_show_few_digits_and_hold_all() -> None:
+def test_tables_show_few_digits_and_store_all() -> None:
     page = render_page(sample_report())
     assert re.search(r'<td class="number" data-value="0.98765432">0.988</td>', page)
     assert re.search(r'<td class="number" data-value="">\u2013</td>', page)
 
 
-def test_variants_have_their_colour_in_tables() -> None:
+def test_variants_have_their_colours_in_tables() -> None:
     table = Table("t", "", ["variant", "setting", "rnd"], [["rnd", "rnd", 1]])
     page = render_page(Report("", VARIANTS, [Section("s", "", [table])]))
     assert page[page.index("<main") :].count('class="swatch"') == 2, (
@@ -46,12 +46,12 @@ def test_variants_have_their_colour_in_tables() -> None:
     )
 
 
-def test_neighbouring_listings_are_one() -> None:
+def test_adjacent_listings_are_merged() -> None:
     page = render_page(Report("", [], [Section("s", "", [Text(["First", "    one", "    two", "Then"])])]))
     assert '<p>First</p><pre tabindex="0"><code>one\ntwo</code></pre><p>Then</p>' in page
 
 
-def test_curves_share_their_steps_and_a_curve_of_one_seed_has_no_band() -> None:
+def test_curves_share_steps_and_need_no_equal_band() -> None:
     alone = sample_curve("none", 0.1)
     alone = alone._replace(low=alone.mean, high=alone.mean)
     plot = Plot("p", "", "x", "y", [sample_curve("rnd", 0.2), alone])
@@ -60,14 +60,14 @@ def test_curves_share_their_steps_and_a_curve_of_one_seed_has_no_band() -> None:
     assert ["low" in curve for curve in data["curves"]] == [True, False]
 
 
-def test_a_damaged_picture_is_no_obstacle() -> None:
+def test_damaged_picture_has_no_size() -> None:
     broken = Picture("p", "film", "gif", b"not a film")
     data = page_data(render_page(Report("", [], [Section("s", "", [broken])])))
     assert data["blocks"]["p"]["size"] == {}
 
 
-def test_two_hundred_runs_fit() -> None:
-    """Seven variants on ten tasks, twenty plots a task: a tenth of them in a tenth of 15 MB."""
+def test_page_of_200_runs_is_small() -> None:
+    """A tenth of seven variants with twenty plots on ten tasks, in a tenth of 15 MB."""
     variants = [f"variant-{i}" for i in range(7)]
     curves = [sample_curve(variant, 0.031 * i, points=200) for i, variant in enumerate(variants, 1)]
     plots = [Plot(f"p{i}", "", "x", "y", curves) for i in range(20)]

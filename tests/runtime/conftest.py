@@ -1,16 +1,17 @@
-"""What the tests of several processes share."""
+"""Fixtures of the tests of several processes."""
 
 import pytest
 
-from byol_explore.runtime import processes
+from byol_explore.runtime import distributed
 from members import Store
 
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Give all processes, which are threads here, one key-value store and short time limits."""
     store = Store()
-    monkeypatch.setattr(processes, "_store", lambda: store)
-    monkeypatch.setattr(processes, "_LOOK", 20)
-    monkeypatch.setattr(processes, "_PATIENCE", 0.2)
-    monkeypatch.setattr(processes, "_LAST_WORDS", 0.0)
+    monkeypatch.setattr(distributed, "_key_value_store", lambda: store)
+    monkeypatch.setattr(distributed, "_POLL_MILLISECONDS", 20)
+    monkeypatch.setattr(distributed, "_FAILURE_SECONDS", 0.2)
+    monkeypatch.setattr(distributed, "_GRACE_SECONDS", 0.0)
     return store

@@ -1,4 +1,7 @@
-"""Plays a run of a study: python fake_run.py BEHAVIOUR RUN_DIR STEPS. Begun again, all but the hopeless end well."""
+"""A stand-in for a run of a study: python fake_run.py BEHAVIOUR RUN_DIR STEPS.
+
+When it is resumed, every behaviour but `hopeless` ends well.
+"""
 
 import json
 import os
@@ -32,11 +35,11 @@ def main(behaviour: str, directory: Path, steps: int) -> None:
                 sys.exit(143)
 
         signal.signal(signal.SIGTERM, stop)
-        row = {"steps": steps // 2, "elapsed": 1.0, "success_rate": None, "uncertainty": 0.25}
+        row = {"steps": steps // 2, "elapsed_seconds": 1.0, "success_rate": None, "uncertainty": 0.25}
         (directory / "metrics.jsonl").write_text(json.dumps(row) + '\n{"steps": 9999')
         while True:
             time.sleep(60)
-    time.sleep(0.1)
+    time.sleep(2.0 if behaviour == "long" else 0.1)
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     facts = {"began": began, "ended": time.time(), "cores": cores, "threads": os.environ["NPROC"], "resumed": resumed}
     (directory / "facts.json").write_text(json.dumps(facts))

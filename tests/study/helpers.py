@@ -12,13 +12,16 @@ FAKE = Path(__file__).with_name("fake_run.py")
 
 
 def study_of(*lines: str, tasks: str = "['probe:memory']", seeds: str = "1", steps: str = "96") -> Study:
-    """A study whose last lines are these."""
-    head = (f"name = 'small'\ntasks = {tasks}\nseeds = {seeds}\nsteps = {steps}\n", "settings.stop_at_success = 0\n")
+    """Parse a small study that ends with these lines."""
+    head = (
+        f"name = 'small'\ntasks = {tasks}\nseeds = {seeds}\nsteps = {steps}\n",
+        "settings.stop_at_success_rate = 0\n",
+    )
     return parse_study("".join(head) + "\n".join(lines), "small.toml")
 
 
 def study_with(*names: str, **changes: str) -> Study:
-    """A study with variants of these names, which are what the fake runs do."""
+    """Parse a study with variants of these names, which are the behaviours of fake_run."""
     return study_of(*(f"[[variants]]\nname = '{name}'" for name in names), **changes)
 
 
@@ -33,6 +36,6 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def finish(run: PlannedRun, study_dir: Path, **changes: Any) -> None:
-    """Leave what a finished run leaves."""
+    """Write the summary of a finished run."""
     summary = {"steps": run.config.total_steps, "seconds": 3.0, "success_rate": 0.5, "interrupted": False, **changes}
     write_json(run.directory(study_dir) / "summary.json", summary)

@@ -1,31 +1,31 @@
-"""Study files: what they may say, and one line for whatever is wrong in them."""
+"""Parsing of study files, and errors of one line for mistakes in them."""
 
 from pathlib import Path
 
 import pytest
 
 from byol_explore.errors import UserError
-from byol_explore.study.file import Study, Variant, difference, parse_study, read_study, shipped_studies
+from byol_explore.study.file import Study, Variant, builtin_studies, describe_difference, parse_study, read_study
 from study.helpers import study_of
 
 HEAD = "name = 'mine'\ntasks = ['rooms-6']\n"
 TWINS = "[[variants]]\nname = 'far'\n[[variants]]\nname = 'far'\n"
 
 
-def test_a_study_says_what_is_run() -> None:
+def test_parse_study_reads_all_fields() -> None:
     study = study_of("[[variants]]\nname = 'far'\nregime = 'intrinsic'\nsettings = { curiosity.horizon = 8 }",
                      tasks="['rooms-4', 'rooms-6']", seeds="[4, 2]")  # fmt: skip
     assert (study.name, study.preset, study.tasks, study.multitask) == ("small", "grid", ("rooms-4", "rooms-6"), False)
-    assert (study.seeds, study.steps, study.settings) == ((4, 2), 96, {"stop_at_success": 0.0})
+    assert (study.seeds, study.steps, study.settings) == ((4, 2), 96, {"stop_at_success_rate": 0.0})
     assert study.variants == (Variant("far", regime="intrinsic", settings={"curiosity.horizon": 8}),)
 
 
-def test_little_needs_to_be_said() -> None:
+def test_parse_study_defaults() -> None:
     study = parse_study(HEAD, "mine.toml")
     assert (study.seeds, study.steps, study.variants) == ((0, 1, 2), None, (Variant("byol-explore"),))
 
 
-def test_methods_and_ablations_are_short_for_variants() -> None:
+def test_methods_and_ablations_add_variants() -> None:
     text = HEAD + "ablations = ['horizon-1']\nmethods = ['rnd']\n[[variants]]\nmethod = 'icm'\nablation = 'prioritized'"
     assert parse_study(text, "").variants == (
         Variant("rnd", "rnd"), Variant("horizon-1", ablation="horizon-1"),
@@ -33,7 +33,7 @@ def test_methods_and_ablations_are_short_for_variants() -> None:
     )  # fmt: skip
 
 
-def test_no_ablation_is_the_method_itself() -> None:
+def test_ablation_none_is_named_after_the_method() -> None:
     variants = parse_study(HEAD + "ablations = ['none', 'horizon-1']", "x").variants
     assert [(each.name, each.method) for each in variants] == [
         ("byol-explore", "byol-explore"), ("horizon-1", "byol-explore"),
@@ -48,7 +48,7 @@ def test_no_ablation_is_the_method_itself() -> None:
         ("name = 'a/b'\ntasks = ['rooms-6']", ": name 'a/b': letters"),
         ("name = 'mine'", r": tasks is missing or empty"),
         ("name = 'mine'\ntasks = 'rooms-6'", ": tasks is 'rooms-6': it must be a list"),
-        ("name = 'mine'\ntasks = [6]", ": tasks holds 6: it must be a list of texts"),
+        ("name = 'mine'\ntasks = [6]", r": tasks is \[6\]: it must be a list of texts"),
         ("name = 'mine'\ntasks = ['a', 'b', 'a']", ": tasks names 'a' twice"),
         (HEAD + "task = 'rooms-6'", ": unknown key 'task'; choose from: name, description, preset, tasks"),
         (HEAD + "seeds = 0", r": seeds is 0: give how many, or a list such as \[0, 1, 2\]"),
@@ -77,7 +77,7 @@ def test_no_ablation_is_the_method_itself() -> None:
         (HEAD + TWINS + "seeds = 1", ": two variants are called 'far': a name comes again only for the same method"),
     ],
 )
-def test_a_mistake_is_named_with_its_file(text: str, message: str) -> None:
+def test_errors_name_file_and_value_in_one_line(text: str, message: str) -> None:
     with pytest.raises(UserError, match="^mine.toml ?" + message) as error:
         parse_study(text, "mine.toml")
     assert "\n" not in str(error.value)
@@ -92,22 +92,25 @@ def test_a_mistake_is_named_with_its_file(text: str, message: str) -> None:
         ({"tasks": "['rooms-6']"}, "tasks was probe:memory, now rooms-6"),
     ],
 )
-def test_the_first_difference_is_told(changes: dict[str, str], expected: str | None) -> None:
-    assert difference(study_of(), study_of(**changes)) == expected
+def test_describe_difference_names_the_first_field(changes: dict[str, str], expected: str | None) -> None:
+    assert describe_difference(study_of(), study_of(**changes)) == expected
 
 
-def test_differences_of_variants_are_told() -> None:
+def test_describe_difference_names_variant_and_field() -> None:
     old, other = study_of("[[variants]]\nname = 'a'"), study_of("[[variants]]\nname = 'b'")
     changed = study_of("[[variants]]\nname = 'a'\nsettings = { agent.gamma = 0.5 }")
-    assert difference(old, other) == "variants was a, now b"
-    assert difference(old, changed) == "variant 'a': settings was empty, now agent.gamma = 0.5"
+    assert describe_difference(old, other) == "variants was a, now b"
+    assert describe_difference(old, changed) == "variant 'a': settings was empty, now agent.gamma = 0.5"
 
 
-def test_words_that_change_no_run_are_no_difference() -> None:
-    assert difference(parse_study(HEAD, "a"), parse_study(HEAD + "# or so\ndescription = 'x'\nseeds = 3", "b")) is None
+def test_comments_and_descriptions_are_no_difference() -> None:
+    assert (
+        describe_difference(parse_study(HEAD, "a"), parse_study(HEAD + "# or so\ndescription = 'x'\nseeds = 3", "b"))
+        is None
+    )
 
 
-def test_a_study_is_found_by_path_or_by_name(tmp_path: Path) -> None:
+def test_read_study_by_path_or_by_name(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(HEAD)
     assert read_study(path) == read_study(str(path)) == parse_study(HEAD, "")
@@ -116,14 +119,14 @@ def test_a_study_is_found_by_path_or_by_name(tmp_path: Path) -> None:
         read_study("desktop")
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_read_study_refuses_binary_files(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match=r"mine\.toml cannot be read"):
         read_study(tmp_path / "mine.toml")
 
 
-def test_every_shipped_study_says_what_it_is() -> None:
-    studies = shipped_studies()
+def test_built_in_studies_have_name_description_and_needs() -> None:
+    studies = builtin_studies()
     assert {"laptop", "atari-hard10", "hard-eight", "horizon-sweep", "ema-sweep", "prioritized-baselines"} <= set(
         studies
     )
@@ -131,6 +134,6 @@ def test_every_shipped_study_says_what_it_is() -> None:
     assert all(read_study(name).name == name for name in studies)
 
 
-def test_a_number_of_steps_may_be_written_as_a_float_that_is_whole() -> None:
+def test_steps_may_be_a_whole_float() -> None:
     steps = parse_study(HEAD + "methods = ['rnd']\nsteps = 1e6", "it").steps
     assert (steps, type(steps)) == (1_000_000, int)

@@ -1,1 +1,1 @@
-"""The commands, a module each: `run(arguments)` reads the words behind the command's name and does it."""
+"""The commands of `byol-explore`: each `run_<command>(arguments)` parses its arguments and runs."""

@@ -1,62 +1,50 @@
-"""Words of the command line as values; wrong ones are answered in one line."""
+"""Options of commands, parsed by tyro, and tables of what there is."""
 
-import argparse
-import contextlib
-import io
-import re
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import tyro
+from rich.console import Console
+from rich.table import Table
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from byol_explore.errors import UserError
-from byol_explore.rules import whole_number
+from byol_explore.utils.validation import parse_int
 
-_KINDS = ConstructorRegistry()
+_REGISTRY = ConstructorRegistry()
 
 
-@_KINDS.primitive_rule
-def _whole_number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
-    """1e6 is a whole number too."""
+@_REGISTRY.primitive_rule
+def _int_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+    """Accept 1e6 where an int is expected."""
     if info.type is not int:
         return None
     return PrimitiveConstructorSpec(
         nargs=1,
         metavar="INT",
-        instance_from_str=lambda words: whole_number(words[0]),
+        instance_from_str=lambda words: parse_int(words[0]),
         is_instance=lambda instance: isinstance(instance, int) and not isinstance(instance, bool),
         str_from_instance=lambda instance: [str(instance)],
     )
 
 
-class OneLineParser(argparse.ArgumentParser):
-    """Whose errors are one line, like all others."""
+def parse(name: str, kind: type, arguments: Sequence[str], **options: Any) -> Any:
+    """Parse the arguments of a command.
 
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
+    Args:
+      name: of the command, behind `byol-explore`.
+      kind: dataclass whose fields are the options.
+      arguments: what was typed behind the name.
+      options: further arguments of `tyro.cli`.
 
-
-def no_arguments(name: str, description: str, arguments: Sequence[str]) -> None:
-    """For a command that takes none but --help."""
-    OneLineParser(prog=f"byol-explore {name}", description=description).parse_args(list(arguments))
-
-
-def parse(name: str, kind: type, arguments: Sequence[str], **settings: Any) -> Any:
-    """A command from its arguments; what tyro says about wrong ones, in one line."""
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            return tyro.cli(kind, args=list(arguments), prog=f"byol-explore {name}", registry=_KINDS, **settings)
-    except SystemExit as stop:
-        if stop.code:
-            raise UserError(_unboxed(said.getvalue())) from None
-        raise
+    Returns:
+      An instance of the dataclass. For a wrong argument tyro prints a message and exits with code 2.
+    """
+    return tyro.cli(kind, args=list(arguments), prog=f"byol-explore {name}", registry=_REGISTRY, **options)
 
 
-def _unboxed(box: str) -> str:
-    """The complaint in tyro's box, and the options that it thinks were meant; the title comes before it."""
-    text = re.sub(r"\x1b\[[\d;]*m|[│╭╮╰╯]", "", box)
-    _, complaint, *rest = re.split(r"[─-]{3,}", text)
-    meant = re.findall(r"^ *(--[\w.-]+)", "".join(part for part in rest if "Perhaps you meant" in part), re.MULTILINE)
-    return " ".join(complaint.split()) + (f"; perhaps you meant {' or '.join(meant)}" if meant else "")
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table of texts."""
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

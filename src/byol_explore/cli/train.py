@@ -1,23 +1,22 @@
-"""`byol-explore train`: an agent into a run directory."""
+"""`byol-explore train`."""
 
+import argparse
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import tyro
 
-from byol_explore.cli import together
-from byol_explore.cli.parsing import OneLineParser, parse
-from byol_explore.envs.settings import merged
-from byol_explore.errors import UserError
-from byol_explore.interrupts import leaving_at_once
-from byol_explore.rules import whole_number
-from byol_explore.run.directory import default_run_dir, load_config
-from byol_explore.settings.config import Config
-from byol_explore.settings.parts import DistributedConfig
-from byol_explore.settings.presets import checked, make_config
+from byol_explore.cli import supervised
+from byol_explore.cli.parsing import parse
+from byol_explore.config.config import Config
+from byol_explore.config.presets import make_config, validate_config
+from byol_explore.config.sections import DistributedConfig
+from byol_explore.storage.run_directory import default_run_dir, load_config
+from byol_explore.utils.interrupts import exit_on_sigint
+from byol_explore.utils.validation import parse_int
 
 DESCRIPTION = """Train an agent and leave everything in a run directory. For example:
 
@@ -28,7 +27,8 @@ DESCRIPTION = """Train an agent and leave everything in a run directory. For exa
   byol-explore train --preset atari-small --regime intrinsic      Montezuma's Revenge by curiosity alone
   byol-explore train --env gymnasium:Acrobot-v1
   byol-explore train --resume --steps 8000000      go on where the default run stopped
-  byol-explore train --distributed.coordinator 10.0.0.1:4711 --distributed.processes 2 --distributed.process 0
+  byol-explore train --distributed.coordinator-address 10.0.0.1:4711 --distributed.num-processes 2 \\
+      --distributed.process-id 0
                                                    on two hosts together: the same on the other, as process 1
 """
 
@@ -41,31 +41,32 @@ class TrainCommand:
     run_dir: Path | None = None
     """Where the run is kept; default runs/<env>/<method>-seed<seed>."""
     resume: bool = False
-    """Continue the run in the run directory from its newest whole checkpoint."""
+    """Continue the run in the run directory from its newest undamaged checkpoint."""
     force: bool = False
-    """Begin anew where a run is already: it is removed as soon as the new one can begin."""
+    """Begin anew in a directory that holds a run, which is moved to <run-dir>.old-<time> once the new one can begin."""
     quiet: bool = False
     """Print nothing but errors."""
 
 
-def run(arguments: Sequence[str]) -> int | None:
+def run_train(arguments: Sequence[str]) -> int | None:
     command = parse_train(arguments)
     settings = command.config.distributed
-    if settings.processes > 1 and not together.is_learner:
-        checked(command.config)
-        return together.watch_over(arguments, settings)
-    with leaving_at_once():
-        from byol_explore.run.training import train
+    if settings.num_processes > 1 and not supervised.is_supervised:
+        if not (command.resume and settings.process_id > 0):  # else the settings are those of process 0's run
+            validate_config(command.config)
+        return supervised.supervise(arguments, settings)
+    with exit_on_sigint():
+        from byol_explore.training.train import train
 
     summary = train(command.config, command.run_dir, resume=command.resume, force=command.force, quiet=command.quiet)
-    if not command.quiet and settings.process == 0:
-        shown = _outcome(summary.data)
-        print(f"done: {summary['steps']:,} steps in {summary['seconds']:.0f} s, {shown}; see {summary.run_dir}")
+    if not command.quiet and settings.process_id == 0:
+        outcome = _outcome(summary.data)
+        print(f"done: {summary['steps']:,} steps in {summary['seconds']:.0f} s, {outcome}; see {summary.run_dir}")
 
 
 def _outcome(summary: dict[str, Any]) -> str:
-    """How the last episodes went, or why that cannot be said."""
-    episodes, success, value = (summary[name] for name in ("episodes", "success_rate", "return_mean"))
+    """Describe the last episodes, or say why their success is not known."""
+    episodes, success, value = (summary[name] for name in ("num_episodes", "success_rate", "return_mean"))
     if episodes == 0:
         return "no episode ended"
     if value is None:
@@ -75,62 +76,38 @@ def _outcome(summary: dict[str, Any]) -> str:
 
 
 def parse_train(arguments: Sequence[str]) -> TrainCommand:
-    """What the words ask for: preset, ablation or the run that is resumed decide what all others default to."""
-    look = _first_look(arguments)
-    base = look.base_config()
-    command = parse("train", TrainCommand, arguments, default=TrainCommand(base), description=DESCRIPTION)
-    if look.env_settings is None:
-        return command
-    words = merged(base.env_settings, command.config.env_settings)
-    return dataclasses.replace(command, config=dataclasses.replace(command.config, env_settings=words))
+    """Parse arguments; preset, ablation or the resumed run decide the defaults of all other options."""
+    base = _base_config(arguments)
+    return parse("train", TrainCommand, arguments, default=TrainCommand(base), description=DESCRIPTION)
 
 
-class _FirstLook(NamedTuple):
-    """The few options that decide what all others default to."""
-
-    preset: str
-    ablation: str
-    method: str
-    env: str | None
-    env_settings: list[str] | None
-    algorithm: str | None
-    seed: int | None
-    regime: str | None
-    run_dir: Path | None
-    resume: bool
-    process: int
-
-    def base_config(self) -> Config:
-        """A run's own configuration when it is resumed, else preset and ablation.
-
-        Where several processes resume it together, the first reads it and tells the others.
-        """
-        if not self.resume or self.process > 0:
-            changes = {} if self.env is None else {"env": self.env}
-            return make_config(self.preset, self.ablation, self.method, **changes)
-        given = {
-            name: value for name in ("env", "algorithm", "seed", "regime") if (value := getattr(self, name)) is not None
-        }
-        guess = dataclasses.replace(make_config(self.preset, self.ablation, self.method), **given)
-        config = load_config(self.run_dir or default_run_dir(guess))
-        return dataclasses.replace(config, distributed=DistributedConfig())  # is said anew each time
+def _base_config(arguments: Sequence[str]) -> Config:
+    """Return a run's own configuration when it is resumed, else that of preset and ablation."""
+    options = _base_options(arguments)
+    # If several processes resume a run, the first one reads it and sends it to the others.
+    if not options.resume or options.process > 0:
+        changes = {} if options.env is None else {"env": options.env}
+        return make_config(options.preset, options.ablation, options.method, **changes)
+    names = ("env", "algorithm", "seed", "regime")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    guess = dataclasses.replace(make_config(options.preset, options.ablation, options.method), **given)
+    config = load_config(options.run_dir or default_run_dir(guess))
+    return dataclasses.replace(config, distributed=DistributedConfig())  # given anew each time
 
 
-def _first_look(arguments: Sequence[str]) -> _FirstLook:
-    parser = OneLineParser(add_help=False, allow_abbrev=False)
-    for name in ("preset", "ablation", "method"):
-        default = {"preset": "grid", "ablation": "none", "method": "byol-explore"}[name]
-        parser.add_argument(f"--{name}", default=default)
-    parser.add_argument("--env")
-    parser.add_argument("--env-settings", "--env_settings", nargs="*")
-    parser.add_argument("--algorithm")
-    parser.add_argument("--regime")
-    parser.add_argument("--seed", type=whole_number)
+def _base_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the options that decide the defaults of all others."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--preset", default="grid")
+    parser.add_argument("--ablation", default="none")
+    parser.add_argument("--method", default="byol-explore")
+    for name in ("--env", "--algorithm", "--regime"):
+        parser.add_argument(name)
+    parser.add_argument("--seed", type=parse_int)
     parser.add_argument("--run-dir", "--run_dir", type=Path)
     parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--distributed.process", dest="process", type=whole_number, default=0)
+    parser.add_argument("--distributed.process-id", dest="process", type=parse_int, default=0)
     try:
-        found, _ = parser.parse_known_args(list(arguments))
-    except UserError:  # the full parser will explain
-        found, _ = parser.parse_known_args([])
-    return _FirstLook(**vars(found))
+        return parser.parse_known_args(list(arguments))[0]
+    except argparse.ArgumentError:  # `parse` explains it
+        return parser.parse_args([])

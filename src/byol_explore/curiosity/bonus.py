@@ -1,20 +1,21 @@
-"""Curiosity for streams of any agent: a method with a representation, an optimizer and reward statistics of its own.
+"""Intrinsic rewards for streams of transitions of any agent: a method with its own representation and optimizer.
 
-Nothing of an agent is read: no policy, no reward, no memory but the one that is kept here. It is all pure, so it can be
-jitted, vmapped and saved like any other JAX program; `byol_explore.Curiosity` keeps its state for those who would
-rather not.
+A `Bonus` is static and hashable, and its methods are pure functions of a `BonusState`, so they can be jitted, vmapped
+and saved. It reads nothing of an agent: no policy, no reward. `byol_explore.Curiosity` is a class that holds the state.
 
     bonus = Bonus(Spaces(Vector(4), ActionSpec(discrete=(2,))))
     state = bonus.init(key, observations)  # [n, ...] that differ: encoders are centred on them
-    memory, carry = bonus.initial_memory(state, batch), bonus.opened(state, batch)
-    memory, carry, uncertainty = bonus.follow(state, memory, carry, sequence)
-    normalizer, reward = bonus.judge(state.rewards, uncertainty, sequence.valid)
-    state, metrics = bonus.update(state._replace(rewards=normalizer), before, sequence)  # from the memory before
+    stream, carry = bonus.init_stream(state, batch), bonus.init_carry(state, batch)
+    next_stream, carry, uncertainty = bonus.stream_uncertainty(state, stream, carry, sequence)
+    normalizer, reward = bonus.update_and_normalize(state.reward_normalizer, uncertainty, sequence.valid)
+    state = state._replace(reward_normalizer=normalizer)
+    state, metrics = bonus.update(state, stream, sequence)  # from the stream state before the sequence
 
-Sequences overlap by one observation, as those of a rollout that is cut do: the last observation of one is the first of
-the next, and the memory goes from one to the other. Where an episode begins it is forgotten.
+Consecutive sequences of a stream overlap by one observation: the last observation of one is the first of the next. The
+stream state is handed from one to the next, and is reset inside where an episode begins.
 """
 
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -22,174 +23,236 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials, ask, move
-from byol_explore.curiosity.vitals import vitals
-from byol_explore.networks.assembly import Representation, View, make_representation
-from byol_explore.networks.centering import with_centered_encoders
-from byol_explore.networks.choosing import make_encoder
-from byol_explore.networks.normalizing import ObservationNormalizer
-from byol_explore.networks.optimizing import descend, make_optimizer
-from byol_explore.networks.recall import where
-from byol_explore.ops import moments
-from byol_explore.registries import METHODS
-from byol_explore.settings.parts import CuriosityConfig, NetworkConfig, OptimizerConfig
-from byol_explore.spaces import Interface
-from byol_explore.types import Action, Array, Before, PyTree, Sequence
+from byol_explore.config.sections import CuriosityConfig, NetworkConfig, OptimizerConfig
+from byol_explore.curiosity.method import (
+    BuildContext,
+    IntrinsicMethod,
+    MethodOutput,
+    advance_state,
+    compute_output,
+    health_metrics,
+)
+from byol_explore.networks.centering import center_encoders
+from byol_explore.networks.encoders import make_encoder
+from byol_explore.networks.layers import ObservationNormalizer
+from byol_explore.networks.representation import (
+    Representation,
+    RepresentationOutput,
+    apply_direction,
+    make_optimizer,
+    make_representation,
+)
+from byol_explore.ops import rewards
+from byol_explore.ops.arrays import where_batch
+from byol_explore.registry import METHODS
+from byol_explore.spaces import HasSpaces
+from byol_explore.types import Action, Array, PreviousStep, PyTree, SequenceBatch
+from byol_explore.utils.validation import Positive
 
 
-class Trained(eqx.Module):
-    """What gradients train."""
+@dataclass(frozen=True)
+class BonusConfig:
+    """Networks, method and optimizer, as in the trainer."""
+
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    curiosity: CuriosityConfig = field(default_factory=CuriosityConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    epochs: Positive[int] = 1
+    """Passes over the sequences of a rollout."""
+
+
+class BonusNetworks(eqx.Module):
+    """Everything that gradients train."""
 
     representation: Representation
-    method: Curiosity
+    method: IntrinsicMethod
 
 
 class BonusState(NamedTuple):
-    networks: Trained
-    observations: ObservationNormalizer
-    method: PyTree  # the method's state: a target encoder, counts, whatever it keeps
-    optimizer: optax.OptState
-    rewards: moments.Normalizer
+    """Everything that learning changes, as one pytree."""
+
+    networks: BonusNetworks
+    obs_normalizer: ObservationNormalizer
+    method_state: PyTree  # such as a target encoder or counts
+    opt_state: optax.OptState
+    reward_normalizer: rewards.RewardNormalizer
 
 
-class BonusMemory(NamedTuple):
-    """What goes from a sequence to the one that follows it."""
+class StreamState(NamedTuple):
+    """State of B streams between two sequences."""
 
-    core: PyTree  # [B, ...] recurrent state before the first observation
-    action: Action  # [B, ...] that led there
-    episode: PyTree = ()  # [B, ...] what the method remembers of the episode under way
+    core: PyTree  # [B, ...] recurrent state before the next observation
+    prev_action: Action  # [B, ...] the action that leads to it
+    episodic_memory: PyTree = ()  # [B, ...] the method's memory of the current episode
 
 
 class Bonus:
-    """Builds, asks and updates a `BonusState`; holds no state of its own. Equal ones share their compiled programs."""
+    """Intrinsic rewards by one method. Equal instances share their compiled programs.
 
-    def __init__(
-        self,
-        spec: Interface,
-        method: str = "byol-explore",
-        *,
-        network: NetworkConfig | None = None,
-        curiosity: CuriosityConfig | None = None,
-        optimizer: OptimizerConfig | None = None,
-        epochs: int = 1,
-    ) -> None:
-        self.spec, self.method, self.epochs = spec, METHODS.get(method), epochs
-        self.network, self.curiosity = network or NetworkConfig(), curiosity or CuriosityConfig()
-        optimizer = optimizer or OptimizerConfig()
+    Args:
+      spec: observation and action space.
+      method: name or import path of an intrinsic method.
+      config: networks, method and optimizer.
+    """
+
+    def __init__(self, spec: HasSpaces, method: str = "byol-explore", config: BonusConfig | None = None) -> None:
+        self.spec, self.method, self.config = spec, METHODS.get(method), config or BonusConfig()
+        network, curiosity, optimizer = self.config.network, self.config.curiosity, self.config.optimizer
         self.optimizer, self.learning_rate = make_optimizer(optimizer), optimizer.learning_rate
-        own, set_to = self.curiosity.embedding_size, self.curiosity.prioritize
-        self.size = self.network.embedding_size if own is None else own
-        self.recall = self.method.recall(self.size)
-        self.prioritizes = self.method.prioritizes if set_to is None else set_to
-        self._parts = repr(spec.observation), spec.action, self.method, self.network, self.curiosity, optimizer, epochs
+        own_size, prioritize = curiosity.embedding_size, curiosity.prioritize
+        self.embedding_size = network.embedding_size if own_size is None else own_size
+        self.episodic_memory = self.method.episodic_memory(self.embedding_size)
+        self.prioritizes = self.method.prioritized_by_default if prioritize is None else prioritize
+        self._identity = repr(spec.observation), spec.action, self.method, self.config  # a dict of spaces has no hash
 
     def __eq__(self, other: Any) -> bool:
-        return isinstance(other, Bonus) and self._parts == other._parts
+        return isinstance(other, Bonus) and self._identity == other._identity
 
     def __hash__(self) -> int:
-        return hash(self._parts)
+        return hash(self._identity)
 
     def init(self, key: Array, observation: PyTree) -> BonusState:
-        """Before anything is learned; encoders are centred on observations [n, ...], which should differ."""
+        """Initialise networks and statistics.
+
+        Args:
+          key: random key.
+          observation: [n, ...] raw observations, on which encoders are centred; they should differ from each other.
+        """
+        config, spec, size = self.config, self.spec, self.embedding_size
         representation_key, method_key, state_key = jax.random.split(key, 3)
-        normalizer = ObservationNormalizer(self.spec.observation, normalizes=self.network.normalize_vectors)
-        normalizer = normalizer.moved(observation)
-        seen = normalizer(observation)
+        normalizer = ObservationNormalizer(spec.observation, normalizes=config.network.normalize_vectors)
+        normalizer = normalizer.update(observation)
+        normalized = normalizer(observation)
 
-        def start(tree: PyTree) -> PyTree:
-            if not self.network.center:
+        def center(tree: PyTree) -> PyTree:
+            if not config.network.center_encoders:
                 return tree
-            return with_centered_encoders(tree, seen, scaled=self.method.compares_directions)
+            return center_encoders(tree, normalized, scaled=self.method.scale_invariant_loss)
 
-        representation = start(make_representation(self.network, self.spec, representation_key, self.size))
-        materials = Materials(
-            self.spec.observation, self.spec.action, self.network, self.curiosity, self.size,
-            lambda key: start(make_encoder(self.network, self.spec, key, self.size)),
-            self.epochs,
+        representation = center(make_representation(config.network, spec, representation_key, size))
+        context = BuildContext(
+            spec.observation, spec.action, config.network, config.curiosity, size,
+            lambda key: center(make_encoder(config.network, spec, key, size)),
+            config.epochs,
         )  # fmt: skip
-        method = self.method.make(materials, method_key)
-        networks = Trained(representation, method)
-        state, optimizer = method.init(materials, representation.encoder, state_key), self.optimizer.init(networks)  # pyright: ignore[reportArgumentType]
-        return BonusState(networks, normalizer, state, optimizer, moments.initial_normalizer())
+        method = self.method.create(context, method_key)
+        networks = BonusNetworks(representation, method)
+        method_state = method.init_state(context, representation.encoder, state_key)
+        opt_state = self.optimizer.init(networks)  # pyright: ignore[reportArgumentType]
+        return BonusState(networks, normalizer, method_state, opt_state, rewards.init_normalizer())
 
-    def initial_memory(self, state: BonusState, batch: int) -> BonusMemory:
-        """Of sequences that follow nothing."""
+    def init_stream(self, state: BonusState, batch: int) -> StreamState:
+        """Return the state of `batch` streams before their first observation."""
         zero = jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), self.spec.action.zero())
         core = state.networks.representation.core.initial_state((batch,))
-        return BonusMemory(core, zero, self.recall.blank(batch))
+        return StreamState(core, zero, self.episodic_memory.init(batch))
 
-    def opened(self, state: BonusState, batch: int) -> PyTree:
-        """What the method carries along streams, before the first of their sequences."""
-        return state.networks.method.opened(batch)
+    def init_carry(self, state: BonusState, batch: int) -> PyTree:
+        """Return the carry of the method (such as pending predictions) before the first sequence of streams."""
+        return state.networks.method.init_carry(batch)
 
-    def view(
-        self, networks: Trained, state: BonusState, memory: BonusMemory, sequence: Sequence
-    ) -> tuple[View, Sequence]:
-        """Sequences through the representation, and as it sees them.
+    def forward(
+        self, networks: BonusNetworks, state: BonusState, stream: StreamState, sequence: SequenceBatch
+    ) -> tuple[RepresentationOutput, SequenceBatch]:
+        """Normalise sequences and pass them through the representation.
 
-        Of a method that does not read it the recurrent state stays as it is: nothing is unrolled for nobody.
+        Args:
+          networks: those of the state, or others in their place to differentiate by.
+          state: statistics of observations.
+          stream: [B, ...] stream state before the sequences.
+          sequence: [T, B, ...] raw observations, and actions [T-1, B, ...].
+        Returns:
+          RepresentationOutput [T, B, ...], and the sequences with normalised observations.
         """
-        sequence = sequence._replace(observation=state.observations(sequence.observation))
-        representation, episode = networks.representation, memory.episode
-        if not self.method.reads_representation:
-            states = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(sequence.is_first), *x.shape)), memory.core)
+        raw = sequence.observation
+        sequence = sequence._replace(observation=state.obs_normalizer(raw), raw_observation=raw)
+        representation, episodic_memory = networks.representation, stream.episodic_memory
+        if not self.method.uses_representation:  # spend no time on the core: its state stays
+            states = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(sequence.is_first), *x.shape)), stream.core)
             embedding = representation.embed(sequence.observation)
-            return View(embedding, states, representation.core.belief(states), episode), sequence
-        action = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), memory.action, sequence.action)
-        before = Before(action, jnp.zeros(sequence.is_first.shape))
-        return representation.unroll(sequence, before, memory.core)._replace(episode=episode), sequence
+            belief = representation.core.belief(states)
+            return RepresentationOutput(embedding, states, belief, episodic_memory), sequence
+        action = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), stream.prev_action, sequence.action)
+        previous = PreviousStep(action, jnp.zeros(sequence.is_first.shape))
+        view = representation.unroll(sequence, previous, stream.core)
+        return view._replace(episodic_memory=episodic_memory), sequence
 
-    def follow(
-        self, state: BonusState, memory: BonusMemory, carry: PyTree, sequence: Sequence
-    ) -> tuple[BonusMemory, PyTree, Array]:
-        """Uncertainties [T-1, B] of sequences that continue streams; memory and carry for those that come next."""
-        view, seen = self.view(state.networks, state, memory, sequence)
-        carry, uncertainty = state.networks.method.follow(state.method, carry, view, seen)
-        episode, _ = self.recall.walk(memory.episode, view.embedding, seen)
-        return _followed(memory, view, sequence, episode), carry, uncertainty
+    def stream_uncertainty(
+        self, state: BonusState, stream: StreamState, carry: PyTree, sequence: SequenceBatch
+    ) -> tuple[StreamState, PyTree, Array]:
+        """Compute the uncertainties of sequences that continue streams, as if each stream were one sequence.
 
-    def judge(
-        self, normalizer: moments.Normalizer, uncertainty: Array, valid: Array, batches: Array | int = 1
-    ) -> tuple[moments.Normalizer, Array]:
-        """Rewards of uncertainties by statistics that have taken them in, with the weight of so many batches."""
-        decay = self.curiosity.normalizer_decay
-        return moments.intrinsic_reward(normalizer, uncertainty, valid, decay, self.prioritizes, batches)
+        Args:
+          state: parameters and statistics.
+          stream: [B, ...] stream state before the sequences.
+          carry: of the method, before the sequences.
+          sequence: [T, B, ...] raw observations, and actions [T-1, B, ...].
+        Returns:
+          Stream state and carry for the sequences that follow, and uncertainties [T-1, B].
+        """
+        view, normalized = self.forward(state.networks, state, stream, sequence)
+        carry, uncertainty = state.networks.method.stream_uncertainty(state.method_state, carry, view, normalized)
+        memory, _ = self.episodic_memory.unroll(stream.episodic_memory, view.embedding, normalized)
+        # The next sequences begin with the last observations of these: continue from the step before.
+        count = jnp.sum(sequence.observed[1:], axis=0)  # [B] transitions
+        last = (jnp.maximum(count - 1, 0), jnp.arange(len(count)))
+        core, action = jax.tree.map(lambda x: x[last], (view.core_state, sequence.action))
+        return where_batch(count > 0, StreamState(core, action, memory), stream), carry, uncertainty
 
-    def pay(self, normalizer: moments.Normalizer, uncertainty: Array, valid: Array) -> Array:
-        """Rewards of uncertainties by statistics as they stand, which must have seen something."""
-        return moments.measured(normalizer, uncertainty, valid, self.curiosity.normalizer_decay, self.prioritizes)
+    def update_and_normalize(
+        self, normalizer: rewards.RewardNormalizer, uncertainty: Array, valid: Array, batches: Array | int = 1
+    ) -> tuple[rewards.RewardNormalizer, Array]:
+        """Update the running statistics with uncertainties, then normalise by them (section 3.3).
 
-    def deviation(self, normalizer: moments.Normalizer) -> Array:
-        """What uncertainties are divided by."""
-        return moments.standard_deviation(normalizer.raw, self.curiosity.normalizer_decay)
+        Args:
+          normalizer: running statistics.
+          uncertainty: [S, B].
+          valid: [S, B].
+          batches: number of batches that these count as.
+        Returns:
+          The new statistics, and rewards [S, B], 0 where invalid.
+        """
+        decay = self.config.curiosity.normalizer_decay
+        return rewards.update_and_normalize(normalizer, uncertainty, valid, decay, self.prioritizes, batches)
 
-    def update(self, state: BonusState, memory: BonusMemory, sequence: Sequence) -> tuple[BonusState, dict[str, Array]]:
-        """Learn from a batch of sequences once."""
+    def normalize(self, normalizer: rewards.RewardNormalizer, uncertainty: Array, valid: Array) -> Array:
+        """Normalise uncertainties [S, B] to rewards, by statistics that have been updated at least once."""
+        decay = self.config.curiosity.normalizer_decay
+        return rewards.normalize(normalizer, uncertainty, valid, decay, self.prioritizes)
 
-        def loss(networks: Trained) -> tuple[Array, tuple[View, CuriosityOutput]]:
-            view, seen = self.view(networks, state, memory, sequence)
-            output = ask(networks.method, state.method, view, seen)
-            return output.loss, (view, output)
+    def uncertainty_std(self, normalizer: rewards.RewardNormalizer) -> Array:
+        """Return the running standard deviation that uncertainties are divided by."""
+        return rewards.bias_corrected_std(normalizer.uncertainty, self.config.curiosity.normalizer_decay)
 
-        (_, (view, output)), gradient = jax.value_and_grad(loss, has_aux=True)(state.networks)
-        direction, optimizer = self.optimizer.update(gradient, state.optimizer)
-        networks = descend(state.networks, direction, self.learning_rate)
-        seen = sequence._replace(observation=state.observations(sequence.observation))
-        mask = None if sequence.filling is None else sequence.seen
+    def update(
+        self, state: BonusState, stream: StreamState, sequence: SequenceBatch
+    ) -> tuple[BonusState, dict[str, Array]]:
+        """Take one learner step.
+
+        Args:
+          state: parameters and statistics.
+          stream: [B, ...] stream state before the sequences.
+          sequence: [T, B, ...] raw observations, and actions [T-1, B, ...].
+        Returns:
+          The new state, whose reward normalizer is unchanged, and metrics by name.
+        """
+
+        def loss(networks: BonusNetworks) -> tuple[Array, tuple[RepresentationOutput, SequenceBatch, MethodOutput]]:
+            view, normalized = self.forward(networks, state, stream, sequence)
+            output = compute_output(networks.method, state.method_state, view, normalized)
+            return output.loss, (view, normalized, output)
+
+        (_, (view, normalized, output)), gradient = jax.value_and_grad(loss, has_aux=True)(state.networks)
+        direction, opt_state = self.optimizer.update(gradient, state.opt_state)
+        networks = apply_direction(state.networks, direction, self.learning_rate)
+        encoder, observed = networks.representation.encoder, sequence.observed
         after = state._replace(
             networks=networks,
-            observations=state.observations.moved(sequence.observation, mask),
-            method=move(networks.method, state.method, networks.representation.encoder, seen),
-            optimizer=optimizer,
+            obs_normalizer=state.obs_normalizer.update(sequence.observation, observed),
+            method_state=advance_state(networks.method, state.method_state, encoder, normalized),
+            opt_state=opt_state,
         )
-        alive = vitals(state.networks.method, state.method, state.networks.representation.encoder, view.embedding, mask)
-        others = {"loss_curiosity": output.loss, "gradient_norm": optax.tree.norm(gradient)}
-        return after, {**output.metrics, **alive, **others}
-
-
-def _followed(memory: BonusMemory, view: View, sequence: Sequence, episode: PyTree) -> BonusMemory:
-    """The memory of sequences that begin with the last observations of these; as it was where there are none."""
-    count = jnp.sum(sequence.seen[1:], axis=0)  # transitions
-    last = (jnp.maximum(count - 1, 0), jnp.arange(len(count)))
-    core, action = jax.tree.map(lambda x: x[last], (view.state, sequence.action))
-    return where(count > 0, BonusMemory(core, action, episode), memory)
+        old = state.networks
+        health = health_metrics(old.method, state.method_state, old.representation.encoder, view.embedding, observed)
+        metrics = {"loss_curiosity": output.loss, "grad_norm": optax.tree.norm(gradient)}
+        return after, {**output.metrics, **health, **metrics}

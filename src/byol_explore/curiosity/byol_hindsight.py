@@ -1,160 +1,199 @@
-"""BYOL-Hindsight: BYOL-Explore for worlds that are partly noise (Jarrett et al., 2023).
+"""BYOL-Hindsight: BYOL-Explore for stochastic worlds (Jarrett et al., 2023).
 
-Of a prediction from o_t over k steps, c = (b_{t,k-1}, a_{t+k-1}) is what it was made from, and w = sg(f_phi(o_{t+k}))
-what it should have been. A generator tells in hindsight what could not be known, from noise eps ~ N(0, I), and a
-reconstructor, in the predictor's place, needs to know only the rest:
+A prediction from o_t over k steps is made from c = (b_{t,k-1}, a_{t+k-1}); its target is w = sg(f_phi(o_{t+k})). A
+generator G encodes in z, in hindsight and from noise eps ~ N(0, I), the part of w that c does not predict. A
+reconstructor R, in the predictor's place, predicts the rest from z and the belief:
 
     z = G(c, w, eps)            w^ = R(b_{t,k}, z)
     L_rec    = |w^ / |w^| - w / |w||^2
-    L_inv(j) = log exp g(c_j, z_j) - log mean_i exp g(c_j, z_i)
+    L_inv(j) = g(c_j, z_j) - log mean_i exp g(c_j, z_i)            InfoNCE
 
-z must not tell what c could have told: a critic g, bounded, finds out what it does tell. Its negatives z_i are those of
-the batch's other environments at the same (t, k). The critic maximises L_inv, with z stopped; generator and
-reconstructor minimise L_rec + lambda L_inv, with the critic frozen and without a gradient of L_inv into c. Landings are
-summed, normalised and clipped as BYOL-Explore's:
+z must not contain what c could predict. A bounded critic g measures how much of c it contains; its negatives z_i are
+those of the other environments of the batch at the same (t, k). The critic maximises L_inv with z stopped. Generator
+and reconstructor minimise L_rec + lambda L_inv with the critic frozen and no gradient of L_inv into c. The predictions
+that land on an observation are summed, normalised and clipped as in BYOL-Explore:
 
     l_t = sum over p + q = t + 1 of (L_rec + lambda L_inv)(p, q)
 
-What is pure noise moves into z, and costs nothing; what can be learned cannot hide there. Noise is drawn anew for every
-learner step, the same for all starts of an environment, so that sequences are paid alike whole and step by step.
+Noise in w is encoded in z at no cost; a part that c predicts raises L_inv if z contains it. eps is drawn anew for every
+learner step, and is the same for all starts of an environment, so that a sequence gets equal rewards whole and step by
+step.
 
-The paper's world model minimises L_rec + lambda L_inv too. While the critic is still learning z tells all of w, the
-reconstructor looks at nothing else, and nothing is left that keeps embeddings apart: they collapse. And L_inv, which
-says little of what is new, becomes most of the uncertainty. So here a forecaster F of w from b_{t,k} comes first. It
-has BYOL-Explore's own loss, which alone trains the world model, and hindsight has to tell only what F could not know:
+`BYOLHindsightPaper` is this method, for `curiosity.use_forecaster` off. Its world model minimises L_rec + lambda L_inv
+too. Until the critic has learned, z contains all of w, the reconstructor reads nothing else, nothing keeps embeddings
+apart, and they collapse. L_inv, which says little about novelty, then becomes most of the uncertainty.
+
+`BYOLHindsight` therefore begins with a forecaster F of w from b_{t,k}. It has BYOL-Explore's own loss, which alone
+trains the world model, and hindsight encodes only the error of F:
 
     z = eps + G(c, w)           w^ = sg(F(b_{t,k}) / |F(b_{t,k})|) + R(b_{t,k}, z)
 
-G begins at 0, where z is pure noise, and pays kappa |G|^2 / 2 for what it tells, so that it keeps silent where telling
-does not help. It does not see eps: then z given (c, w) is N(G, I), and the mean of |G|^2 / 2 is no less than the nats
-that z tells of c and w, whatever the critic has found. (With eps it could take noise away for half a nat a number.)
-Without `curiosity.forecasts` all is as in the paper.
+G begins at 0, where z is pure noise, and pays kappa |G|^2 / 2 for its output, so it stays at 0 where it does not help.
+It does not read eps: z given (c, w) is then N(G, I), and the mean of |G|^2 / 2 bounds the nats that z contains of c and
+w, whatever the critic has found. (With eps it could remove noise for half a nat per number.)
 """
 
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from byol_explore.curiosity.base import Materials
-from byol_explore.curiosity.byol_explore import BYOLExplore, Landings
+from byol_explore.curiosity.byol_explore import BYOLExplore, Predictions
+from byol_explore.curiosity.method import BuildContext
 from byol_explore.networks.layers import MLP
-from byol_explore.ops import latent
-from byol_explore.types import Array, Encoder, Sequence
+from byol_explore.ops import world_model
+from byol_explore.types import Array, Encoder, SequenceBatch
 
-BOUND = 10.0  # of the critic: enough for log B of any batch that fits a machine
+MAX_LOGIT = 10.0  # of the critic: above log B of every batch that fits a machine
 
 
-class Hindsight(NamedTuple):
-    """The target encoder, and which noise comes next."""
+class HindsightState(NamedTuple):
+    """Target encoder and noise of the coming learner step."""
 
     target: Encoder
-    draw: Array  # []
+    noise_seed: Array  # []
 
 
-class Critic(eqx.Module):
-    """g(c, z) = bound cos(u(c), v(z)): all pairs of a batch cost no more than its members, and none is ever stuck."""
+class InvarianceCritic(eqx.Module):
+    """Score pairs by g(c, z) = bound * cos(u(c), v(z)). The bound prevents saturation of InfoNCE."""
 
-    of_condition: MLP
-    of_hindsight: MLP
+    condition_net: MLP
+    latent_net: MLP
 
-    def __call__(self, condition: Array, hindsight: Array) -> Array:
-        """[..., B, B]: entry [j, i] is g(c_j, z_i)."""
-        u, v = self.of_condition(condition), self.of_hindsight(hindsight)
-        return BOUND * jnp.einsum("...jd,...id->...ji", latent.l2_normalize(u), latent.l2_normalize(v))
+    def __call__(self, condition: Array, z: Array) -> Array:
+        """Score all pairs of c [..., B, M + gates] and z [..., B, size]. Returns g(c_j, z_i) [..., B, B] at [j, i]."""
+        u, v = self.condition_net(condition), self.latent_net(z)
+        return MAX_LOGIT * jnp.einsum("...jd,...id->...ji", world_model.l2_normalize(u), world_model.l2_normalize(v))
 
 
 class BYOLHindsight(BYOLExplore):
-    """BYOL-Explore whose predictor is the reconstructor, with a generator, a critic and a forecaster beside it."""
+    """BYOL-Explore whose predictor is the reconstructor, with a generator, a critic and a forecaster."""
 
-    reads = (*BYOLExplore.reads, "invariance", "hindsight_size", "forecasts", "hindsight_cost")
-    contrasts = True
+    config_fields = (
+        *BYOLExplore.config_fields, "invariance_weight", "hindsight_latent_size", "use_forecaster",
+        "hindsight_latent_penalty",
+    )  # fmt: skip
+    uses_batch_negatives = True
 
-    forecaster: MLP | None  # what trains the world model; None if all is as in the paper
+    forecaster: MLP  # trains the world model
     generator: MLP
-    critic: Critic
+    critic: InvarianceCritic
     invariance: float = eqx.field(static=True)
-    cost: float = eqx.field(static=True)  # kappa
+    latent_penalty: float = eqx.field(static=True)  # kappa
     size: int = eqx.field(static=True)  # of z and eps
 
     @classmethod
-    def make(cls, materials: Materials, key: Array) -> Self:
-        """All networks have the predictor's hidden layers."""
+    def create(cls, context: BuildContext, key: Array) -> "BYOLHindsight":
+        """Build the method; `BYOLHindsightPaper` if the settings say so."""
+        is_paper = not context.config.use_forecaster
         explore_key, *keys = jax.random.split(key, 5)  # BYOL-Explore's predictor is the forecaster
-        base = BYOLExplore.make(materials, explore_key)
-        target, own = materials.embedding_size, materials.settings.hindsight_size
-        size, hidden = target if own is None else own, materials.network.predictor_hidden
-        forecasts = materials.settings.forecasts
-        belief, condition = materials.network.belief_size, materials.network.belief_size + base.core.gates
-        given = condition + target + (0 if forecasts else size)
-        return cls(
+        base = BYOLExplore.create(context, explore_key)
+        target, own = context.embedding_size, context.config.hindsight_latent_size
+        size, hidden = target if own is None else own, context.network.predictor_hidden
+        belief, condition = context.network.belief_size, context.network.belief_size + base.core.gate_size
+        given = condition + target + (size if is_paper else 0)
+        return (BYOLHindsightPaper if is_paper else BYOLHindsight)(
             core=base.core, action=base.action, project_action=base.project_action,
             predictor=MLP(belief + size, hidden, target, keys[0]),
             horizon=base.horizon, target_decay=base.target_decay,
-            forecaster=base.predictor if forecasts else None,
-            generator=MLP(given, hidden, size, keys[1], scale=0.0 if forecasts else 1.0),
-            critic=Critic(MLP(condition, hidden, size, keys[2]), MLP(size, hidden, size, keys[3])),
-            invariance=materials.settings.invariance, cost=materials.settings.hindsight_cost, size=size,
+            forecaster=None if is_paper else base.predictor,  # pyright: ignore[reportArgumentType]
+            generator=MLP(given, hidden, size, keys[1], scale=1.0 if is_paper else 0.0),
+            critic=InvarianceCritic(MLP(condition, hidden, size, keys[2]), MLP(size, hidden, size, keys[3])),
+            invariance=context.config.invariance_weight, latent_penalty=context.config.hindsight_latent_penalty,
+            size=size,
         )  # fmt: skip
 
-    def init(self, materials: Materials, encoder: Encoder, key: Array) -> Hindsight:
-        return Hindsight(super().init(materials, encoder, key), jax.random.randint(key, (), 0, 2**30))
+    def init_state(self, context: BuildContext, encoder: Encoder, key: Array) -> HindsightState:
+        """Return the target encoder, and the seed of the first noise."""
+        return HindsightState(super().init_state(context, encoder, key), jax.random.randint(key, (), 0, 2**30))
 
-    def after(self, state: Hindsight, encoder: Encoder, sequence: Sequence) -> Hindsight:
-        return Hindsight(super().after(state.target, encoder, sequence), state.draw + 1)
+    def update_state(self, state: HindsightState, encoder: Encoder, sequence: SequenceBatch) -> HindsightState:
+        return HindsightState(super().update_state(state.target, encoder, sequence), state.noise_seed + 1)
 
-    def target(self, state: Hindsight) -> Encoder:
+    def target_encoder(self, state: HindsightState) -> Encoder:
         return state.target
 
-    def compare(self, state: Hindsight, landings: Landings) -> tuple[Array, dict[str, Array]]:
-        """L_rec + lambda L_inv of each prediction; what only trains has parts of its own that are 0."""
-        condition, belief = jnp.concatenate([landings.before, landings.action], axis=-1), landings.belief
-        forecast, known = self.forecast(landings), jax.lax.stop_gradient(condition)
-        if self.forecaster is not None:
-            condition, belief = known, jax.lax.stop_gradient(belief)
-        noise = self.noise(state, landings.valid.shape[-1])[landings.horizon - 1]
-        told = self.generate(condition, landings.target, noise)
-        error = latent.cosine_distance(self.reconstruct(belief, told), landings.target)
-        hidden = told  # for L_inv: the same, but without a gradient into c
-        if self.forecaster is None:
-            hidden = self.generate(known, landings.target, noise)
-        told_of = invariance_loss(jax.lax.stop_gradient(self.critic)(known, hidden), landings.valid)
-        found = invariance_loss(self.critic(known, jax.lax.stop_gradient(hidden)), landings.valid)
-        others = forecast - found + self.price(told, noise)
-        loss = error + self.invariance * told_of + others - jax.lax.stop_gradient(others)
-        return loss, {"reconstruction_error": error, "invariance": told_of, "forecast_error": forecast}
-
-    def forecast(self, landings: Landings) -> Array:
-        """BYOL-Explore's own loss [..., B] of each prediction; 0 where nothing is forecast."""
-        if self.forecaster is None:
-            return jnp.zeros(landings.valid.shape)
-        return latent.cosine_distance(self.forecaster(landings.belief), landings.target)
+    def prediction_loss(self, state: HindsightState, predictions: Predictions) -> tuple[Array, dict[str, Array]]:
+        """Compute L_rec + lambda L_inv of each prediction. The terms that only train are added with value 0."""
+        condition, belief = jax.lax.stop_gradient((_condition(predictions), predictions.belief))
+        forecast = world_model.cosine_distance(self.forecaster(predictions.belief), predictions.target)
+        noise = self.noise(state, predictions.valid.shape[-1])[predictions.horizon - 1]
+        z = self.generate(condition, predictions.target, noise)
+        known = jax.lax.stop_gradient(world_model.l2_normalize(self.forecaster(belief)))
+        reconstruction = self.predictor(jnp.concatenate([belief, z], axis=-1)) + known
+        error = world_model.cosine_distance(reconstruction, predictions.target)
+        penalty = self.latent_penalty * jnp.sum(jnp.square(z - noise), axis=-1) / 2
+        return self._sum_losses(error, condition, z, predictions.valid, forecast, penalty)
 
     def generate(self, condition: Array, target: Array, noise: Array) -> Array:
-        """Z [..., B, size]."""
-        if self.forecaster is None:
-            return self.generator(jnp.concatenate([condition, target, noise], axis=-1))
+        """Encode in hindsight.
+
+        Args:
+          condition: [..., B, M + gates] c = (b_{t,k-1}, a_{t+k-1}).
+          target: [..., B, N] w.
+          noise: [..., B, size] eps.
+        Returns:
+          [..., B, size] z.
+        """
         return noise + self.generator(jnp.concatenate([condition, target], axis=-1))
 
-    def reconstruct(self, belief: Array, told: Array) -> Array:
-        """W^ [..., B, N] of what was known and of z: beside a forecast only the rest."""
-        rest = self.predictor(jnp.concatenate([belief, told], axis=-1))
-        if self.forecaster is None:
-            return rest
-        return rest + jax.lax.stop_gradient(latent.l2_normalize(self.forecaster(belief)))
+    def _sum_losses(
+        self, error: Array, condition: Array, z: Array, valid: Array, forecast: Array, penalty: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        """Add lambda L_inv to the error; the critic's loss, the forecast and the penalty train, but have value 0."""
+        # Two players: the generator lowers L_inv with the critic frozen, the critic raises it with z stopped.
+        invariance = invariance_loss(jax.lax.stop_gradient(self.critic)(condition, z), valid)
+        critic_gain = invariance_loss(self.critic(condition, jax.lax.stop_gradient(z)), valid)
+        others = forecast - critic_gain + penalty
+        loss = error + self.invariance * invariance + others - jax.lax.stop_gradient(others)
+        return loss, {"reconstruction_error": error, "invariance_loss": invariance, "forecast_error": forecast}
 
-    def price(self, told: Array, noise: Array) -> Array:
-        """What z costs the generator, [..., B]."""
-        return jnp.zeros(()) if self.forecaster is None else self.cost * jnp.sum(jnp.square(told - noise), axis=-1) / 2
+    def noise(self, state: HindsightState, batch: int) -> Array:
+        """Return the noise eps [K, B, size] of one learner step."""
+        # The seed is an integer, because a Curiosity's file holds plain arrays. It was drawn from the run's key, so the
+        # key that it is folded into may be constant.
+        # One draw for all starts of an environment, so a sequence has equal uncertainties whole and step by step.
+        key = jax.random.fold_in(jax.random.key(0), state.noise_seed)
+        return jax.random.normal(key, (self.horizon, batch, self.size))
 
-    def noise(self, state: Hindsight, batch: int) -> Array:
-        """Eps [K, B, size], until the next learner step."""
-        return jax.random.normal(jax.random.fold_in(jax.random.key(0), state.draw), (self.horizon, batch, self.size))
+
+class BYOLHindsightPaper(BYOLHindsight):
+    """The method as published: no forecaster, and the world model learns from the reconstruction."""
+
+    forecaster: None  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def prediction_loss(self, state: HindsightState, predictions: Predictions) -> tuple[Array, dict[str, Array]]:
+        """Compute L_rec + lambda L_inv of each prediction; no gradient of L_inv reaches c."""
+        condition = _condition(predictions)
+        noise = self.noise(state, predictions.valid.shape[-1])[predictions.horizon - 1]
+        z = self.generate(condition, predictions.target, noise)
+        reconstruction = self.predictor(jnp.concatenate([predictions.belief, z], axis=-1))
+        error = world_model.cosine_distance(reconstruction, predictions.target)
+        # Generate z again for L_inv, with the gradient into c stopped.
+        condition = jax.lax.stop_gradient(condition)
+        z = self.generate(condition, predictions.target, noise)
+        no_forecast = jnp.zeros(predictions.valid.shape)
+        return self._sum_losses(error, condition, z, predictions.valid, no_forecast, jnp.zeros(()))
+
+    def generate(self, condition: Array, target: Array, noise: Array) -> Array:
+        return self.generator(jnp.concatenate([condition, target, noise], axis=-1))
+
+
+def _condition(predictions: Predictions) -> Array:
+    """Return c = (b_{t,k-1}, a_{t+k-1}) of each prediction, [..., B, M + gates]."""
+    return jnp.concatenate([predictions.prev_belief, predictions.action], axis=-1)
 
 
 def invariance_loss(scores: Array, valid: Array) -> Array:
-    """L_inv [..., B] of scores g(c_j, z_i) [..., B, B]: 0 where z tells nothing of c, log B where it tells all."""
+    """Estimate how much of c each z contains (InfoNCE): 0 if nothing, log B if everything.
+
+    Args:
+      scores: [..., B, B] g(c_j, z_i) at [j, i].
+      valid: [..., B] predictions that stay inside an episode; others are no negatives.
+    Returns:
+      [..., B] L_inv(j).
+    """
     count = jnp.maximum(jnp.sum(valid, axis=-1, keepdims=True), 1)
     others = jax.nn.logsumexp(jnp.where(valid[..., None, :], scores, -1e9), axis=-1) - jnp.log(count)
     return jnp.diagonal(scores, axis1=-2, axis2=-1) - others

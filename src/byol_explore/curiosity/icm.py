@@ -1,23 +1,29 @@
-"""The intrinsic curiosity module (Pathak et al., 2017) as appendix B describes it."""
+"""Intrinsic curiosity module, ICM (Pathak et al., 2017), as appendix B describes it.
+
+    L_inverse = -log p(a_t | f(o_t), f(o_{t+1}))
+    L_forward = |g(sg f(o_t), a_t) - sg f(o_{t+1})|^2
+    loss = L_inverse + L_forward,   l_t = L_forward
+
+The gradient of L_inverse alone reaches the encoder, so embeddings contain what actions change.
+"""
 
 from typing import Self
 
 import jax
 import jax.numpy as jnp
 
-from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials
-from byol_explore.networks.actions import ActionEmbedding
-from byol_explore.networks.assembly import View
-from byol_explore.networks.heads import PolicyHead
+from byol_explore.curiosity.method import BuildContext, IntrinsicMethod, MethodOutput
+from byol_explore.networks.core_inputs import ActionEmbedding
 from byol_explore.networks.layers import MLP, Linear
-from byol_explore.ops import latent, moments, policies
-from byol_explore.types import Action, Array, Sequence
+from byol_explore.networks.representation import PolicyHead, RepresentationOutput
+from byol_explore.ops import arrays, policy, world_model
+from byol_explore.types import Array, SequenceBatch
 
 
-class ICM(Curiosity):
-    """An inverse model shapes the encoder; a forward model on stopped features gives the uncertainty."""
+class ICM(IntrinsicMethod):
+    """Inverse model, which trains the encoder, and forward model, which reads its embeddings without gradient."""
 
-    reads = ("share", "prioritize")
+    config_fields = ("share_representation", "prioritize")
 
     inverse: PolicyHead
     action: ActionEmbedding
@@ -25,33 +31,33 @@ class ICM(Curiosity):
     forward: MLP
 
     @classmethod
-    def make(cls, materials: Materials, key: Array) -> Self:
-        """Both models have the predictor's hidden layers."""
-        network, size = materials.network, materials.embedding_size
+    def create(cls, context: BuildContext, key: Array) -> Self:
+        network, size = context.network, context.embedding_size
         inverse, action, project, forward = jax.random.split(key, 4)
         return cls(
-            inverse=PolicyHead(2 * size, network.predictor_hidden, materials.action, inverse),
-            action=ActionEmbedding(materials.action, network.action_size, action, bins=network.action_bins),
-            project_action=Linear(network.action_size, network.action_size, project),
-            forward=MLP(size + network.action_size, network.predictor_hidden, size, forward),
+            inverse=PolicyHead(2 * size, network.predictor_hidden, context.action, inverse),
+            action=ActionEmbedding(context.action, network.action_embedding_size, action, bins=network.action_bins),
+            project_action=Linear(network.action_embedding_size, network.action_embedding_size, project),
+            forward=MLP(size + network.action_embedding_size, network.predictor_hidden, size, forward),
         )
 
-    def __call__(self, state: tuple[()], view: View, sequence: Sequence) -> CuriosityOutput:
+    def __call__(self, state: tuple[()], view: RepresentationOutput, sequence: SequenceBatch) -> MethodOutput:
         before, after = view.embedding[:-1], view.embedding[1:]
         action = self.action(sequence.action, None, self.project_action)
         prediction = self.forward(jnp.concatenate([jax.lax.stop_gradient(before), action], axis=-1))
-        error = latent.squared_distance(prediction, after)
-        valid = sequence.valid
-        inverse_mean = moments.masked_mean(inverse_losses(self.inverse, view.embedding, sequence.action), valid)
-        forward_mean = moments.masked_mean(error, valid)
-        return CuriosityOutput(
-            loss=inverse_mean + forward_mean,
-            uncertainty=jax.lax.stop_gradient(error),
-            metrics={"prediction_error": forward_mean[None], "inverse_loss": inverse_mean},
-        )
+        error = world_model.squared_distance(prediction, after)
+        inverse, forward = inverse_loss(self.inverse, view, sequence), arrays.masked_mean(error, sequence.valid)
+        metrics = {"prediction_error": forward[None], "inverse_loss": inverse}
+        return MethodOutput(inverse + forward, jax.lax.stop_gradient(error), metrics)
 
 
-def inverse_losses(inverse: PolicyHead, embedding: Array, action: Action) -> Array:
-    """-log p(a_t | f(o_t), f(o_{t+1})) [T-1, B] of embeddings [T, B, N]: what they tell of the action between them."""
-    guess = inverse(jnp.concatenate([embedding[:-1], embedding[1:]], axis=-1))
-    return -jax.vmap(jax.vmap(policies.log_prob))(guess, action)
+def inverse_loss(inverse: PolicyHead, view: RepresentationOutput, sequence: SequenceBatch) -> Array:
+    """Compute the mean of -log p(a_t | f(o_t), f(o_{t+1})) over the valid transitions.
+
+    Args:
+      inverse: head from two embeddings [..., 2 N] to a distribution of actions.
+      view: embeddings [T, B, N].
+      sequence: actions [T-1, B, ...].
+    """
+    prediction = inverse(jnp.concatenate([view.embedding[:-1], view.embedding[1:]], axis=-1))
+    return arrays.masked_mean(-jax.vmap(jax.vmap(policy.log_prob))(prediction, sequence.action), sequence.valid)

@@ -1,16 +1,16 @@
-"""Never give up, NGU (Badia et al., 2020): new in this episode, times how new at all.
+"""Never give up, NGU (Badia et al., 2020): novelty in the episode, times lifelong novelty.
 
     d_i      = |f(o_{t+1}) - f(o_i)|^2 / m   of the K nearest of the episode's o_0 ... o_t
     kernel_i = epsilon / (max(d_i - xi, 0) + epsilon)
     episodic = 1 / (sqrt(sum over i of kernel_i) + c)
-    lifelong = 1 + (e(o_{t+1}) - mean of e) / deviation of e
+    lifelong = 1 + (e(o_{t+1}) - mean of e) / standard deviation of e
     l_t      = episodic * min(max(lifelong, 1), L)
 
-Going somewhere again in the same episode is worth little, however little is known of it. An inverse model shapes the
-embeddings f, so that they tell what actions change and little else; e is the error of RND's predictor. The mean m of
-the squared distances and the statistics of e are running ones, of what was learned from: m as found inside of
-sequences. Before the first of them nothing is worth anything. The paper's limit of similarity, 8, is left out: K = 10
-neighbours do not reach it.
+A second visit in the same episode has a small uncertainty, however little is known of the place. An inverse model
+trains the embeddings f, so they contain what actions change, and little else; e is the error of RND's predictor. The
+mean m of the squared distances and the statistics of e are running averages over the sequences that were learned from;
+m is measured inside of each sequence. Uncertainties are 0 before the first learner step. The paper's limit of the
+similarity, 8, is left out: K = 10 neighbours do not reach it.
 """
 
 from typing import NamedTuple, Self
@@ -18,75 +18,75 @@ from typing import NamedTuple, Self
 import jax
 import jax.numpy as jnp
 
-from byol_explore.curiosity.base import CuriosityOutput, Materials
-from byol_explore.curiosity.byol_explore import encode
-from byol_explore.curiosity.icm import inverse_losses
+from byol_explore.curiosity.byol_explore import encode_sequence
+from byol_explore.curiosity.icm import inverse_loss
+from byol_explore.curiosity.method import BuildContext, MethodOutput
 from byol_explore.curiosity.rnd import RND
-from byol_explore.networks.assembly import View
-from byol_explore.networks.heads import PolicyHead
-from byol_explore.networks.neighbours import Neighbours
-from byol_explore.ops import moments
-from byol_explore.types import Array, Encoder, Sequence
+from byol_explore.networks.episodic_memory import NearestNeighborMemory
+from byol_explore.networks.representation import PolicyHead, RepresentationOutput
+from byol_explore.ops import arrays, rewards
+from byol_explore.types import Array, Encoder, SequenceBatch
 
-NEIGHBOURS, EPSILON, XI, C, LIMIT = 10, 1e-4, 8e-3, 1e-3, 5.0  # the paper's
-MOST = 512  # observations of an episode that are remembered, the newest ones; the paper remembers 30,000
+NEIGHBORS, EPSILON, XI, C, LIMIT = 10, 1e-4, 8e-3, 1e-3, 5.0  # of the paper
+CAPACITY = 512  # newest observations of an episode that are remembered; 30,000 in the paper
 DECAY = 0.99  # of the running statistics
 
 
-class Known(NamedTuple):
-    """The random encoder, and running statistics."""
+class NGUState(NamedTuple):
+    """Random encoder and running statistics."""
 
     target: Encoder
-    distances: moments.Moments  # to the nearest
-    errors: moments.Moments  # of RND's predictor
+    distances: rewards.RunningMoments  # d, of the neighbours
+    errors: rewards.RunningMoments  # e
 
 
 class NGU(RND):
-    """RND's two networks, the inverse model, and what each episode has seen."""
+    """RND, with an inverse model and a memory of the embeddings of the episode."""
 
-    reads_representation = True
-    has_target = False
-    reads = ("share", "prioritize")
+    uses_representation = True
+    has_target_encoder = False
+    config_fields = ("share_representation", "prioritize")
 
     inverse: PolicyHead
 
     @classmethod
-    def make(cls, materials: Materials, key: Array) -> Self:
+    def create(cls, context: BuildContext, key: Array) -> Self:
         predictor, inverse = jax.random.split(key)
-        size, hidden = materials.embedding_size, materials.network.predictor_hidden
-        return cls(materials.make_encoder(predictor), PolicyHead(2 * size, hidden, materials.action, inverse))
+        size, hidden = context.embedding_size, context.network.predictor_hidden
+        return cls(context.make_encoder(predictor), PolicyHead(2 * size, hidden, context.action, inverse))
 
     @classmethod
-    def recall(cls, embedding_size: int) -> Neighbours:
-        return Neighbours(embedding_size, MOST, NEIGHBOURS)
+    def episodic_memory(cls, embedding_size: int) -> NearestNeighborMemory:
+        return NearestNeighborMemory(embedding_size, CAPACITY, NEIGHBORS)
 
-    def init(self, materials: Materials, encoder: Encoder, key: Array) -> Known:
-        return Known(materials.make_encoder(key), moments.initial_moments(), moments.initial_moments())
+    def init_state(self, context: BuildContext, encoder: Encoder, key: Array) -> NGUState:
+        return NGUState(context.make_encoder(key), rewards.init_moments(), rewards.init_moments())
 
-    def __call__(self, state: Known, view: View, sequence: Sequence) -> CuriosityOutput:
+    def __call__(self, state: NGUState, view: RepresentationOutput, sequence: SequenceBatch) -> MethodOutput:
         features = jax.lax.stop_gradient(view.embedding)
-        _, nearest = self.recall(features.shape[-1]).walk(view.episode, features, sequence)
-        error, (mean, _) = self.errors(state.target, sequence), moments.corrected(state.errors, DECAY)
-        surprise = (jax.lax.stop_gradient(error[1:]) - mean) / moments.standard_deviation(state.errors, DECAY)
-        usual = jnp.maximum(moments.corrected(state.distances, DECAY)[1], 1e-8)  # the mean of squares
-        novelty = episodic(nearest / usual) * jnp.clip(1.0 + surprise, 1.0, LIMIT)
-        inverse = moments.masked_mean(inverse_losses(self.inverse, view.embedding, sequence.action), sequence.valid)
-        distilled = moments.masked_mean(error, sequence.seen)
-        uncertainty = jnp.where(state.distances.batches > 0, novelty, 0.0)
-        metrics = {"prediction_error": distilled[None], "inverse_loss": inverse}
-        return CuriosityOutput(inverse + distilled, uncertainty, metrics)
+        _, nearest = self.episodic_memory(features.shape[-1]).unroll(view.episodic_memory, features, sequence)
+        error = self.errors(state.target, sequence)
+        mean, _ = rewards.bias_corrected(state.errors, DECAY)
+        z_score = (jax.lax.stop_gradient(error[1:]) - mean) / rewards.bias_corrected_std(state.errors, DECAY)
+        _, mean_square = rewards.bias_corrected(state.distances, DECAY)
+        novelty = episodic_bonus(nearest / jnp.maximum(mean_square, 1e-8)) * jnp.clip(1.0 + z_score, 1.0, LIMIT)
+        inverse = inverse_loss(self.inverse, view, sequence)
+        rnd_loss = arrays.masked_mean(error, sequence.observed)
+        uncertainty = jnp.where(state.distances.num_updates > 0, novelty, 0.0)
+        metrics = {"prediction_error": rnd_loss[None], "inverse_loss": inverse}
+        return MethodOutput(inverse + rnd_loss, uncertainty, metrics)
 
-    def after(self, state: Known, encoder: Encoder, sequence: Sequence) -> Known:
-        """The statistics move."""
-        embedding, errors = encode(encoder, sequence.observation), self.errors(state.target, sequence)
-        recall = self.recall(embedding.shape[-1])
-        _, nearest = recall.walk(recall.blank(embedding.shape[1]), embedding, sequence)
-        there = sequence.valid[..., None] & jnp.isfinite(nearest)
-        distances = moments.update_moments(state.distances, jnp.sqrt(nearest), there, DECAY)
-        return Known(state.target, distances, moments.update_moments(state.errors, errors, sequence.seen, DECAY))
+    def update_state(self, state: NGUState, encoder: Encoder, sequence: SequenceBatch) -> NGUState:
+        """Update the running statistics."""
+        embedding, errors = encode_sequence(encoder, sequence.observation), self.errors(state.target, sequence)
+        memory = self.episodic_memory(embedding.shape[-1])
+        _, nearest = memory.unroll(memory.init(embedding.shape[1]), embedding, sequence)
+        exists = sequence.valid[..., None] & jnp.isfinite(nearest)  # infinite: fewer than K neighbours
+        distances = rewards.update_moments(state.distances, jnp.sqrt(nearest), exists, DECAY)
+        return NGUState(state.target, distances, rewards.update_moments(state.errors, errors, sequence.observed, DECAY))
 
 
-def episodic(nearest: Array) -> Array:
-    """[...] of squared distances [..., K], in units of their usual mean."""
+def episodic_bonus(nearest: Array) -> Array:
+    """Return the episodic novelty [...] of squared distances [..., K], in units of their running mean."""
     kernel = EPSILON / (jnp.maximum(nearest - XI, 0.0) + EPSILON)
     return 1.0 / (jnp.sqrt(jnp.sum(kernel, axis=-1)) + C)

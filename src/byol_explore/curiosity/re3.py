@@ -2,65 +2,62 @@
 
     l_t = log(1 + mean of |f(o_{t+1}) - y| over the K nearest y)
 
-The y are the embeddings of the latest observations that were learned from: about a rollout of the trainer. Where few of
-them are near, few visits were, so that an agent that is paid for it raises the entropy of where it goes. Embeddings are
-those of a random encoder that stays as it is drawn. There is nothing to train, and nothing is worth anything before the
-first observations were learned from.
+The y are embeddings of the latest observations that were learned from, about one rollout of the trainer. The distance
+to the nearest ones is large where visits are rare, so an agent that maximises it raises the entropy of the states that
+it visits. The encoder f is random and never changes. Nothing is trained, and uncertainties are 0 before the first
+learner step.
 """
 
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from byol_explore.curiosity.base import Curiosity, CuriosityOutput, Materials
-from byol_explore.curiosity.byol_explore import encode
-from byol_explore.networks.assembly import View
-from byol_explore.ops.batches import flat
-from byol_explore.ops.moments import masked_mean
-from byol_explore.types import Array, Encoder, Sequence
+from byol_explore.curiosity.byol_explore import encode_sequence
+from byol_explore.curiosity.method import BuildContext, IntrinsicMethod, MethodOutput
+from byol_explore.networks.representation import RepresentationOutput
+from byol_explore.ops.arrays import masked_mean, merge_time_batch
+from byol_explore.types import Array, Encoder, SequenceBatch
 
-NEIGHBOURS = 3  # the paper's
-MOST = 4096  # observations that are remembered, the newest ones
+NEIGHBORS = 3  # K, of the paper
+CAPACITY = 4096  # newest observations that are kept
 
 
-class Bank(NamedTuple):
-    """What was learned from last, and what embeds it."""
+class EmbeddingBuffer(NamedTuple):
+    """The random encoder, and embeddings of the latest observations."""
 
     encoder: Encoder
-    points: Array  # [MOST, N]
-    there: Array  # [MOST] bool: False where nothing is yet
+    embeddings: Array  # [CAPACITY, N] newest first
+    is_filled: Array  # [CAPACITY] bool
 
     def distances(self, embedding: Array) -> tuple[Array, Array]:
-        """[..., K] of embeddings [..., N] to their nearest points, and which of these there are."""
-        closeness = 2.0 * embedding @ self.points.T - jnp.sum(jnp.square(self.points), axis=-1)
-        _, nearest = jax.lax.top_k(jnp.where(self.there, closeness, -jnp.inf), NEIGHBOURS)
-        apart = jnp.linalg.norm(embedding[..., None, :] - self.points[nearest], axis=-1)
-        return apart, self.there[nearest]
+        """Return distances [..., K] from embeddings [..., N] to their nearest neighbors, and which of these exist."""
+        closeness = 2.0 * embedding @ self.embeddings.T - jnp.sum(jnp.square(self.embeddings), axis=-1)
+        _, nearest = jax.lax.top_k(jnp.where(self.is_filled, closeness, -jnp.inf), NEIGHBORS)
+        # Subtract the neighbours themselves: the difference of squared lengths would round small distances.
+        distance = jnp.linalg.norm(embedding[..., None, :] - self.embeddings[nearest], axis=-1)
+        return distance, self.is_filled[nearest]
 
 
-class RE3(Curiosity):
-    """Nothing but its bank."""
+class RE3(IntrinsicMethod):
+    """Nothing to train; the state is the buffer of embeddings."""
 
-    reads_representation = False
+    uses_representation = False
 
-    @classmethod
-    def make(cls, materials: Materials, key: Array) -> Self:
-        return cls()
+    def init_state(self, context: BuildContext, encoder: Encoder, key: Array) -> EmbeddingBuffer:
+        """Return an empty buffer."""
+        embeddings = jnp.zeros((CAPACITY, context.embedding_size))
+        return EmbeddingBuffer(context.make_encoder(key), embeddings, jnp.zeros((CAPACITY,), bool))
 
-    def init(self, materials: Materials, encoder: Encoder, key: Array) -> Bank:
-        """Nothing was seen."""
-        points = jnp.zeros((MOST, materials.embedding_size))
-        return Bank(materials.make_encoder(key), points, jnp.zeros((MOST,), bool))
+    def __call__(self, state: EmbeddingBuffer, view: RepresentationOutput, sequence: SequenceBatch) -> MethodOutput:
+        distance, exists = state.distances(encode_sequence(state.encoder, sequence.observation)[1:])
+        mean = jnp.sum(jnp.where(exists, distance, 0.0), axis=-1) / jnp.maximum(jnp.sum(exists, axis=-1), 1)
+        return MethodOutput(jnp.zeros(()), jnp.log1p(mean), {"knn_distance": masked_mean(mean, sequence.valid)})
 
-    def __call__(self, state: Bank, view: View, sequence: Sequence) -> CuriosityOutput:
-        apart, there = state.distances(encode(state.encoder, sequence.observation)[1:])
-        mean = jnp.sum(jnp.where(there, apart, 0.0), axis=-1) / jnp.maximum(jnp.sum(there, axis=-1), 1)
-        return CuriosityOutput(jnp.zeros(()), jnp.log1p(mean), {"distance": masked_mean(mean, sequence.valid)})
-
-    def after(self, state: Bank, encoder: Encoder, sequence: Sequence) -> Bank:
-        """The new ones in front, and what no longer fits in is forgotten."""
-        points = jnp.concatenate([flat(encode(state.encoder, sequence.observation)), state.points])
-        there = jnp.concatenate([flat(sequence.seen), state.there])
-        kept = jnp.argsort(~there, stable=True)[:MOST]
-        return Bank(state.encoder, points[kept], there[kept])
+    def update_state(self, state: EmbeddingBuffer, encoder: Encoder, sequence: SequenceBatch) -> EmbeddingBuffer:
+        """Insert the new embeddings in front of the old ones; drop the oldest."""
+        new = merge_time_batch(encode_sequence(state.encoder, sequence.observation))
+        embeddings = jnp.concatenate([new, state.embeddings])
+        is_filled = jnp.concatenate([merge_time_batch(sequence.observed), state.is_filled])
+        kept = jnp.argsort(~is_filled, stable=True)[:CAPACITY]  # padding and empty places go last
+        return EmbeddingBuffer(state.encoder, embeddings[kept], is_filled[kept])

@@ -1,1 +1,1 @@
-"""Is a run's curiosity healthy? Evidence from its metrics and its newest checkpoint, and a finding per check."""
+"""Health checks of a run or of a Curiosity: evidence from its log and newest checkpoint, one finding per check."""

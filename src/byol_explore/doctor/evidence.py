@@ -1,152 +1,174 @@
-"""What the doctor looks at: a run's metrics, and what a rollout with its newest checkpoint shows."""
+"""Evidence that checks read, findings that they return, and verdicts."""
 
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
-from byol_explore.curiosity.base import Curiosity
+from byol_explore.config.config import Config
+from byol_explore.curiosity.method import IntrinsicMethod
 from byol_explore.errors import UserError
-from byol_explore.extras import needed_by
-from byol_explore.registries import ALGORITHMS, METHODS
-from byol_explore.report.logs import log_of, read_metrics
-from byol_explore.settings.config import Config
+from byol_explore.registry import ALGORITHMS, METHODS
 from byol_explore.spaces import ActionSpec
+from byol_explore.storage.metrics import find_log, read_metrics
+from byol_explore.utils.packages import require_extra
 
 Row = dict[str, Any]
-RECENT = 3  # log steps that "now" is a mean over: one alone is noisy
+RECENT = 3  # log rows in a recent mean: a single row is noisy
 
 
-class TaskProbe(NamedTuple):
-    """One task in the rollout."""
+class TaskMeasurement(NamedTuple):
+    """One task in the rollout. A Curiosity has no agent: the fields after `intrinsic` keep their defaults."""
 
-    distinct: int  # different observations
-    spread: float  # 1 - |mean of their unit embeddings|^2: 0 if all look alike, 1 if they point everywhere
-    rank: float  # directions that these spread over, counted by their share of the variance
-    intrinsic: float  # mean size of the intrinsic part of the reward, as it is added
-    extrinsic: float  # and of the extrinsic part
-    entropy: float | None  # of the discrete actions, as a share of the largest possible one
-    stddev: float | None  # of the narrowest continuous action
-    target_mean: float  # of the value targets
-    target_stddev: float
-    popart_mean: float
-    popart_scale: float
-    explained: float | None  # share of the targets' variance that the value explains
+    distinct: int  # number of different observations
+    spread: float  # 1 - |mean unit embedding|^2: 0 if all are alike, 1 if they point everywhere
+    rank: float  # number of directions in use, from the entropy of the variances' shares
+    intrinsic: float  # mean magnitude of the intrinsic part of the reward
+    extrinsic: float = 0.0  # the same of the extrinsic part
+    entropy: float | None = None  # of the discrete actions, as a share of the largest possible one
+    stddev: float | None = None  # of the narrowest continuous action
+    target_mean: float = 0.0  # of the value targets
+    target_stddev: float = 0.0
+    popart_mean: float = 0.0
+    popart_scale: float = 1.0  # 0 before the first target other than 0
+    explained: float | None = None  # share of the targets' variance that the value explains
 
 
-class TargetProbe(NamedTuple):
-    """The curiosity's target network beside the online encoder."""
+class TargetMeasurement(NamedTuple):
+    """The target encoder beside the online encoder."""
 
     distance: float | None  # |phi - theta| / |theta|; None where the two are not comparable
     step: float  # share of that distance which one update of the target closes: 1 - alpha
-    moved: float | None  # |change of phi| / |phi| since the checkpoint before; None without one
+    moved: float | None  # |change of phi| / |phi| since the previous checkpoint; None without one
 
 
-class BoundaryProbe(NamedTuple):
-    """The transitions from an episode's last observation to the next one's first."""
+class BoundaryMeasurement(NamedTuple):
+    """The transitions from an episode's last observation to the next episode's first."""
 
-    ends: int  # how many of them
-    transitions: int  # looked at in all
-    reward: float  # the largest intrinsic reward of one
-    counted: float  # error of the normalizer's mean if only the other transitions may count, relative
-    leak: float  # change of uncertainties on one side when the observations on the other change
+    ends: int  # number of these transitions
+    transitions: int  # number of all transitions
+    reward: float  # largest intrinsic reward of a boundary
+    counted: float  # relative error of the normalizer's mean if only valid transitions may count
+    leak: float  # relative change of uncertainties when observations of the other episode change
 
 
-class Probe(NamedTuple):
-    """The newest checkpoint and one rollout with it."""
+class Measurements(NamedTuple):
+    """Numbers of the newest checkpoint and one rollout with it."""
 
     steps: int
     learner_steps: int
-    tasks: dict[str, TaskProbe]
-    target: TargetProbe | None  # None where the method has no target
-    boundary: BoundaryProbe
-    uncertainty: tuple[float, float]  # mean and standard deviation now, of the task whose running ones fit least
+    tasks: dict[str, TaskMeasurement]
+    target: TargetMeasurement | None  # None if the method has no target encoder
+    boundary: BoundaryMeasurement
+    uncertainty: tuple[float, float]  # mean and std in the rollout, of the task whose running ones fit least
     normalizer: tuple[float, float]  # the running ones
     intrinsic_reward: float  # mean, normalised
-    paid_share: float  # of the transitions, how many have an intrinsic reward
-    temperature: float | None  # of an algorithm that has one
-    multipliers: dict[str, float]  # the largest of each kind of KL multiplier
-    largest: dict[str, float]  # magnitude in parameters, optimizer and statistics
-    not_finite: str | None  # the first array with a NaN or an infinity
-
-
-class Course(NamedTuple):
-    """How a metric went, log line by log line."""
-
-    first: float
-    lowest: float
-    now: float  # in the last line
+    intrinsic_nonzero_fraction: float  # share of the transitions with an intrinsic reward
+    temperature: float | None  # None if the algorithm has none
+    multipliers: dict[str, float]  # largest of each kind of KL multiplier
+    largest: dict[str, float]  # largest magnitude in parameters, optimizer and statistics
+    not_finite: str | None  # name of the first array with a NaN or an infinity
 
 
 @dataclass(frozen=True)
 class Evidence:
+    """Config, log and measurements of a run or a Curiosity."""
+
     config: Config
-    rows: list[Row]  # of its log
+    rows: list[Row]  # of the log
     action: ActionSpec | None = None  # None if the environment cannot be made
-    probe: Probe | None = None
+    probe: Measurements | None = None
     why_no_probe: str = ""
-    damaged: tuple[str, ...] = ()  # checkpoints that could not be used
+    damaged: tuple[str, ...] = ()  # names of skipped checkpoints
 
     @property
     def tasks(self) -> list[str]:
-        """Names of the tasks, in the order of their numbers: as logged, or where only one is, as configured."""
+        """Names of the tasks in the order of their ids: as logged, else as configured."""
         logged = (row["tasks"] for row in self.rows if isinstance(row.get("tasks"), dict))
         return next((list(tasks) for tasks in logged), self.config.env_ids)
 
     @property
-    def method(self) -> type[Curiosity]:
-        """What the run's curiosity is."""
+    def method(self) -> type[IntrinsicMethod]:
+        """The class of the intrinsic method."""
         return METHODS.get(self.config.method)
 
     def history(self, name: str) -> list[float]:
-        """All finite values of a metric, in the order of time."""
+        """Return all finite values of a metric, in order of time."""
         values = [row.get(name) for row in self.rows]
         return [float(v) for v in values if isinstance(v, int | float) and math.isfinite(v)]
 
-    def recent(self, name: str) -> float | None:
-        """A metric's mean over the last log steps; None if it was never logged."""
+    def recent_mean(self, name: str) -> float | None:
+        """Return the mean of a metric over the last `RECENT` rows; None if it was never logged."""
         last = self.history(name)[-RECENT:]
         return sum(last) / len(last) if last else None
 
-    def course(self, name: str) -> Course | None:
-        """A metric from the first log line to the last; None if it was never logged."""
-        values = self.history(name)
-        return Course(values[0], min(values), values[-1]) if values else None
-
     @property
     def learner_steps(self) -> int:
-        """How many the run has done, as far as is known."""
+        """Number of learner steps, from the log or the checkpoint."""
         logged = self.history("learner_steps")
         return int(max([*logged, self.probe.learner_steps if self.probe else 0]))
 
-    def batches(self, learner_steps: int) -> int:
-        """How many batches running statistics have taken in after so many learner steps.
+    def normalizer_updates(self, learner_steps: int) -> int:
+        """Return the number of batches that the running statistics have taken in after `learner_steps`.
 
-        One each; but where rollouts are judged as a whole, only once however often they are learned from.
+        One per step, but with targets per rollout (PPO) one per rollout, however many epochs it is learned from.
         """
         algorithm = ALGORITHMS.get(self.config.algorithm)
-        if not algorithm.judges_rollouts:
+        if not algorithm.targets_per_rollout:
             return learner_steps
         return learner_steps // algorithm(self.config, self.action or ActionSpec()).epochs()
 
 
-def gather(run_dir: Path | str) -> Evidence:
-    """All evidence of a run; what cannot be had is left out, with the reason."""
-    with needed_by("byol_explore.diagnose"):
-        from byol_explore.doctor.probing import probe_run
-    from byol_explore.run.directory import load_config
+def collect_evidence(run_dir: Path | str) -> Evidence:
+    """Collect the evidence of a run. Parts that are not available are None, with the reason."""
+    with require_extra("byol_explore.diagnose"):
+        from byol_explore.doctor.probe import probe_run
+    from byol_explore.storage.run_directory import load_config
 
     directory = Path(run_dir)
-    config = load_config(directory)
-    rows = _logged(directory)
-    probed = probe_run(directory, config)
-    return Evidence(config, rows, probed.action, probed.probe, probed.reason, tuple(probed.damaged))
-
-
-def _logged(directory: Path) -> list[Row]:
-    """The lines of a run's log, plain or packed; a UserError where a packed one is damaged."""
-    log = log_of(directory)
+    config, log = load_config(directory), find_log(directory)
     try:
-        return [] if log is None else read_metrics(log)
+        rows = [] if log is None else read_metrics(log)
     except (OSError, ValueError) as error:
         raise UserError(f"the log of {directory} cannot be read: {error}") from None
+    return probe_run(directory, config, rows)
+
+
+Verdict = Literal["fail", "warn", "no-data", "pass", "skipped"]  # worst first
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+NO_CURIOSITY = "method none has no curiosity"
+
+
+class Finding(NamedTuple):
+    """The result of one check."""
+
+    check: str  # set by `run_checks`
+    verdict: Verdict
+    value: float | None  # the number that decided; None if there is none or it is not finite
+    detail: str  # the observation in words
+    advice: str = ""  # the remedy, for the verdicts fail and warn
+
+
+def make_finding(
+    value: float | None, detail: str, advice: str = "", *, fail: bool = False, warn: bool = False
+) -> Finding:
+    """Return a finding with the worst verdict that holds: advice only with `fail` and `warn`, and a finite value."""
+    verdict: Verdict = "fail" if fail else "warn" if warn else "pass"
+    finite = value if value is not None and math.isfinite(value) else None
+    return Finding("", verdict, finite, detail, "" if verdict == "pass" else advice)
+
+
+def skipped(why: str) -> Finding:
+    """Return a finding for a check that does not apply."""
+    return Finding("", "skipped", None, why)
+
+
+def no_data(evidence: Evidence, also: str = "") -> Finding:
+    """Return a finding for a check that has neither a probe nor a metric."""
+    why = evidence.why_no_probe or also or "the run has not logged it yet"
+    return Finding("", "no-data", None, why if evidence.rows else f"{why}, and its log has no line")
+
+
+def worst_first(findings: list[Finding]) -> list[Finding]:
+    """Sort findings by verdict; the order of equals stays."""
+    return sorted(findings, key=lambda item: VERDICTS.index(item.verdict))

@@ -1,1 +1,5 @@
-"""Curiosity for anybody's agent: spaces and arrays of others in, a stream of our own inside, rewards out."""
+"""Curiosity for other training loops: spaces and arrays of Gymnasium in, intrinsic rewards out."""
+
+from byol_explore.dropin import autoreset
+
+__all__ = ["autoreset"]

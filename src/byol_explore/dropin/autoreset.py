@@ -1,33 +1,34 @@
-"""What vector environments answer at the end of an episode, made into what a `Curiosity` takes: an adapter per mode.
+"""Adapters from the results of vector environments to the arguments of `Curiosity`, one per autoreset mode.
 
-Gymnasium has three modes (`gymnasium.vector.AutoresetMode`), and others have one of them:
+Vector environments differ in what they return at the end of an episode (`gymnasium.vector.AutoresetMode`):
 
-    SAME_STEP   the step that ends an episode answers with the next one's first observation; the last one is in infos
-                (Gymnasium 0.29, Stable-Baselines3)
-    NEXT_STEP   it answers with the last observation, and the next step does nothing but reset (Gymnasium 1, EnvPool)
-    DISABLED    it answers with the last observation, and whoever drives the environments resets them
+    SAME_STEP   the step that ends an episode returns the first observation of the next one; the last observation is in
+                infos (Gymnasium 0.29, Stable-Baselines3)
+    NEXT_STEP   the step returns the last observation, and the next step only resets (Gymnasium 1, EnvPool)
+    DISABLED    the step returns the last observation, and the caller resets the environments
 
     adapter = autoreset.SameStep()
-    step = adapter.read(obs, action, *env.step(action))
+    step = adapter.convert(obs, action, *env.step(action))
     intrinsic = curiosity.step(**step._asdict())
     steps.append(step)
-    intrinsic, metrics = curiosity.learn(**autoreset.stacked(steps))
+    intrinsic, metrics = curiosity.learn(**autoreset.stack_steps(steps))
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from byol_explore.dropin.arrays import are_texts, to_numpy
-from byol_explore.errors import UserError, unknown
+from byol_explore.dropin.inputs import map_arrays, to_numpy
+from byol_explore.errors import UserError, unknown_name
+from byol_explore.types import numpy_tree_map
 
-FINAL = ("final_obs", "final_observation")  # in the infos of Gymnasium, now and in 0.29
-TERMINAL = "terminal_observation"  # in Stable-Baselines3's
+FINAL_KEYS = ("final_obs", "final_observation")  # in the infos of Gymnasium 1 and of 0.29
+SB3_FINAL_KEY = "terminal_observation"
 
 
 class Step(NamedTuple):
-    """What `Curiosity.step` takes, [B, ...] in NumPy: copies, which nobody else writes."""
+    """Arguments of `Curiosity.step`, [B, ...]: NumPy copies that the environments do not overwrite."""
 
     obs: Any
     action: Any
@@ -37,67 +38,71 @@ class Step(NamedTuple):
     skipped: np.ndarray
 
 
-class Adapter(Protocol):
-    """Keeps what it must of the steps before."""
+class Adapter:
+    """Converts the steps of one vector environment, in order."""
 
-    def read(
+    def convert(
         self, obs: Any, action: Any, next_obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any
     ) -> Step:
-        """Of an observation, an action, and what the environments answered to it."""
-        ...
+        """Convert one step of all environments.
+
+        Args:
+          obs: [B, ...] observations that the actions were chosen from.
+          action: [B, ...] actions.
+          next_obs: [B, ...] what `env.step(action)` returned, as the following arguments.
+          reward: [B] not used.
+          terminated: [B] bool.
+          truncated: [B] bool.
+          infos: a dict of arrays (Gymnasium) or one dict per environment (Stable-Baselines3).
+        Returns:
+          A `Step` whose `next_obs` is the true last observation where an episode has ended.
+        """
+        over = np.array(to_numpy(terminated), bool), np.array(to_numpy(truncated), bool)
+        step = Step(copy_tree(obs), copy_tree(action), copy_tree(next_obs), *over, np.zeros(over[0].shape, bool))
+        return self._adapt(step, infos)
 
     def reset(self, mask: np.ndarray | None = None) -> None:
-        """All environments were reset by hand, or those in a mask [B]."""
-        ...
+        """Report a reset by hand.
+
+        Args:
+          mask: [B] environments that were reset; None for all.
+        """
+
+    def _adapt(self, step: Step, infos: Any) -> Step:
+        raise NotImplementedError
 
 
-class SameStep:
-    """The last observation is in the infos, the first of the next episode in its place."""
+class SameStep(Adapter):
+    """Takes last observations from the infos."""
 
-    def read(
-        self, obs: Any, action: Any, next_obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any
-    ) -> Step:
-        """With the true last observations in their places."""
-        step = _step(obs, action, next_obs, terminated, truncated)
-        for env in np.flatnonzero(step.terminated | step.truncated):
-            _put(step.next_obs, int(env), _final(infos, int(env)))
+    def _adapt(self, step: Step, infos: Any) -> Step:
+        for env in np.flatnonzero(step.terminated | step.truncated).tolist():
+            _write(step.next_obs, env, _final_observation(infos, env))
         return step
 
-    def reset(self, mask: np.ndarray | None = None) -> None:
-        """Nothing is kept."""
 
-
-class NextStep:
-    """The step after the last one only resets."""
+class NextStep(Adapter):
+    """Marks the steps after an episode's end, which only reset, as skipped."""
 
     def __init__(self) -> None:
-        self._ended: np.ndarray | None = None  # [B] in the step before
+        self._ended: Any = np.False_  # [B] in the previous step
 
-    def read(
-        self, obs: Any, action: Any, next_obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any
-    ) -> Step:
-        """With steps that only reset marked as skipped."""
-        step = _step(obs, action, next_obs, terminated, truncated)
-        skipped = step.skipped if self._ended is None else self._ended
+    def _adapt(self, step: Step, infos: Any) -> Step:
+        skipped = step.skipped | self._ended
         terminated, truncated = step.terminated & ~skipped, step.truncated & ~skipped
         self._ended = terminated | truncated
         return step._replace(terminated=terminated, truncated=truncated, skipped=skipped)
 
     def reset(self, mask: np.ndarray | None = None) -> None:
-        """No episode has ended."""
-        if self._ended is not None:
-            self._ended = np.zeros_like(self._ended) if mask is None else self._ended & ~mask
+        """Forget the ends of episodes in a mask [B], or all."""
+        self._ended = np.False_ if mask is None else self._ended & ~mask
 
 
 class Disabled(NextStep):
-    """Nothing is reset but by hand; what an environment says after its end and before that means nothing."""
+    """Marks all steps between an episode's end and the reset by hand as skipped."""
 
-    def read(
-        self, obs: Any, action: Any, next_obs: Any, reward: Any, terminated: Any, truncated: Any, infos: Any
-    ) -> Step:
-        """With steps after an end marked as skipped."""
-        step = super().read(obs, action, next_obs, reward, terminated, truncated, infos)
-        assert self._ended is not None
+    def _adapt(self, step: Step, infos: Any) -> Step:
+        step = super()._adapt(step, infos)
         self._ended = self._ended | step.skipped
         return step
 
@@ -106,70 +111,49 @@ ADAPTERS: dict[str, type[Adapter]] = {"same_step": SameStep, "next_step": NextSt
 
 
 def make_adapter(mode: Any) -> Adapter:
-    """Of a mode of Gymnasium, or of its name."""
+    """Make the adapter of a `gymnasium.vector.AutoresetMode`, or of its name."""
     name = str(getattr(mode, "name", mode)).lower()
     if name not in ADAPTERS:
-        raise unknown("autoreset mode", mode, list(ADAPTERS))
+        raise unknown_name("autoreset mode", mode, list(ADAPTERS))
     return ADAPTERS[name]()
 
 
-def stacked(steps: Sequence[Step]) -> dict[str, Any]:
-    """What `Curiosity.learn` takes, [T, B, ...], of steps one after the other."""
-    names = ("obs", "actions", "next_obs", "terminations", "truncations", "skipped")
-    return dict(zip(names, (_stack(parts) for parts in zip(*steps, strict=True)), strict=True))
+def stack_steps(steps: Sequence[Step]) -> dict[str, Any]:
+    """Stack consecutive steps.
+
+    Args:
+      steps: T steps [B, ...], in order.
+    Returns:
+      The arguments of `Curiosity.learn` by name, [T, B, ...].
+    """
+    stacked = numpy_tree_map(lambda *parts: np.stack(parts), *steps)
+    return dict(zip(("obs", "actions", "next_obs", "terminations", "truncations", "skipped"), stacked, strict=True))
 
 
-def _step(obs: Any, action: Any, next_obs: Any, terminated: Any, truncated: Any) -> Step:
-    over = np.array(to_numpy(terminated), bool), np.array(to_numpy(truncated), bool)
-    return Step(copied(obs), copied(action), copied(next_obs), *over, np.zeros(over[0].shape, bool))
+def copy_tree(tree: Any) -> Any:
+    """Copy nested arrays, also tensors and texts, to NumPy."""
+    return map_arrays(lambda x: np.array(to_numpy(x)), tree)
 
 
-def copied(tree: Any) -> Any:
-    """Memory of one's own, in NumPy."""
-    if isinstance(tree, Mapping):
-        return {key: copied(part) for key, part in tree.items()}
-    if are_texts(tree):
-        return np.array(tree, object)  # of any length
-    return tuple(map(copied, tree)) if isinstance(tree, tuple) else np.array(to_numpy(tree))
-
-
-def _stack(parts: Sequence[Any]) -> Any:
-    if isinstance(parts[0], Mapping):
-        return {key: _stack([part[key] for part in parts]) for key in parts[0]}
-    if isinstance(parts[0], tuple):
-        return tuple(_stack(of_each) for of_each in zip(*parts, strict=True))
-    return np.stack(parts)
-
-
-def _final(infos: Any, env: int) -> Any:
-    """The last observation of an environment whose episode has ended."""
+def _final_observation(infos: Any, env: int) -> Any:
+    """Return the last observation of an environment whose episode has ended."""
     if isinstance(infos, Mapping):
-        found = next((infos[name] for name in FINAL if infos.get(name) is not None), None)
-        last = None if found is None else _at(found, env)
+        found = next((infos[name] for name in FINAL_KEYS if infos.get(name) is not None), None)
+        last = None if found is None else map_arrays(lambda x: x[env], found)
     else:
-        last = infos[env].get(TERMINAL)
+        last = infos[env].get(SB3_FINAL_KEY)
     if last is None:
         raise UserError(
             f"environment {env} has ended an episode, but its last observation is not in the infos: in SAME_STEP mode "
-            f"it must be there as {', '.join(map(repr, FINAL))} or {TERMINAL!r}; is the mode another one?"
+            f"it must be there as {', '.join(map(repr, FINAL_KEYS))} or {SB3_FINAL_KEY!r}; is the mode another one?"
         )
     return last
 
 
-def _at(tree: Any, env: int) -> Any:
-    """One environment's part of a batch, which may be an array of whole observations."""
-    if isinstance(tree, Mapping):
-        return {key: _at(part, env) for key, part in tree.items()}
-    return tuple(_at(part, env) for part in tree) if isinstance(tree, tuple) else tree[env]
+def _write(batch: Any, env: int, observation: Any) -> None:
+    """Write one observation into a batch."""
 
+    def write(array: np.ndarray, value: Any) -> None:
+        array[env] = value if isinstance(value, str) else to_numpy(value)
 
-def _put(batch: Any, env: int, one: Any) -> None:
-    """An observation in its place, nested as it is."""
-    if isinstance(batch, Mapping):
-        for key, part in batch.items():
-            _put(part, env, one[key])
-    elif isinstance(batch, tuple):
-        for part, other in zip(batch, one, strict=True):
-            _put(part, env, other)
-    else:
-        batch[env] = one if isinstance(one, str) else to_numpy(one)
+    map_arrays(write, batch, observation)

@@ -1,25 +1,24 @@
-"""`byol_explore.Curiosity`: rewards for exploring, in anybody's loop.
+"""`byol_explore.Curiosity`: intrinsic rewards for any training loop.
 
     curiosity = byol_explore.Curiosity(observation_space, action_space, num_envs=8)
     intrinsic, metrics = curiosity.learn(obs, actions, next_obs, terminations, truncations)
 
-Arrays are [T, B, ...]: T steps of B environments, in order. `next_obs` is what each step led to, also at the end of an
-episode: the true last observation, not the next episode's first. `learn` pays for a rollout and learns from it,
-`reward` pays for a rollout, `step` for one step of all environments at once.
+Arrays are [T, B, ...]: T steps of B environments, in order. `next_obs` is the observation after each action, also at
+the end of an episode: the true last observation, not the first one of the next episode.
 
-Two places in the stream are kept, with a recurrent state each: `learn` goes on where the latest `learn` ended; `reward`
-and `step` go on where the latest call of any kind ended. So a loop may ask `step` all along a rollout, and then learn
-from the same rollout.
+Two positions in the stream of transitions are kept, each with recurrent state: `learn` continues where the latest
+`learn` ended; `reward` and `step` continue where the latest call of any kind ended. So a loop may call `step` during a
+rollout and then `learn` with the same rollout.
 
-`learn` and `reward` open their prediction windows at their first transition, `step` opens one at the latest `learn`,
-`reward` or episode start. What a method remembers of an episode goes on through all of them, as recurrent state does.
-A method that contrasts environments (byol-hindsight) contrasts those of a step, and in rollouts those of a slot.
-`learn` takes the uncertainties of its rollout into the running statistics and then pays by them; `reward` and `step`
-pay by statistics as they stand, and nothing before the first `learn`, when there are none. Networks begin with the
-first `learn`: encoders are centred on what it shows (`networks/centering.py`).
+Predictions of `learn` and `reward` start at their first transition, those of `step` at the latest `learn`,
+`reward` or episode start. Recurrent state and episodic memory continue through all calls. Negatives of a contrastive
+method (byol-hindsight) come from the same step, in rollouts from the same slot.
+
+`learn` first updates the running statistics with the uncertainties of its rollout and then normalises by them; `reward`
+and `step` do not update them, and return 0 before the first `learn`. The first `learn` initialises the networks and
+centres the encoders on its observations (`networks/centering.py`).
 """
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -27,39 +26,50 @@ from typing import Any, NamedTuple, Self
 import jax
 import numpy as np
 
-from byol_explore.curiosity.bonus import Bonus, BonusMemory, BonusState
+from byol_explore.curiosity.bonus import Bonus, BonusState, StreamState
 from byol_explore.dropin import saving
-from byol_explore.dropin.arrays import are_texts, like, to_numpy
-from byol_explore.dropin.learning import follow, learn_from, pay_for
-from byol_explore.dropin.reading import Reader, Transitions, read_flags
-from byol_explore.dropin.records import Record, Sample, noted
-from byol_explore.dropin.settings import Settings, make_settings
-from byol_explore.dropin.stream import Place, Stream, beginning, make_stream
+from byol_explore.dropin.inputs import SpaceReader, Transitions, converter_to, map_arrays, parse_flags, to_numpy
+from byol_explore.dropin.learning import (
+    CuriositySettings,
+    Record,
+    Sample,
+    learn_rollout,
+    make_settings,
+    record_call,
+    stream_uncertainty,
+)
+from byol_explore.dropin.stream import Stream, StreamPosition, make_stream
 from byol_explore.errors import UserError
-from byol_explore.registries import METHODS
+from byol_explore.registry import METHODS
 from byol_explore.types import PyTree
 
-FIRST_LOOK = 2048  # observations at most that encoders are centred on
+MAX_INIT_OBSERVATIONS = 2048  # that encoders are centred on
 _init = jax.jit(Bonus.init, static_argnums=0)
+_normalize = jax.jit(Bonus.normalize, static_argnums=0)
 
 
-class Progress(NamedTuple):
-    """All that changes."""
+class CuriosityState(NamedTuple):
+    """Everything that changes, as one pytree with the record of calls."""
 
     state: BonusState | None  # None before the first learn
-    learned: tuple[Place, BonusMemory | None]  # where learn goes on
-    paid: tuple[Place, BonusMemory | None]  # where reward and step go on
-    carry: PyTree  # of the method along steps
+    learn_position: tuple[StreamPosition, StreamState | None]  # where learn continues
+    reward_position: tuple[StreamPosition, StreamState | None]  # where reward and step continue
+    carry: PyTree  # of the method, from step to step
     record: Record
 
 
 class Curiosity:
-    """A curiosity for so many environments, which steps none of them.
+    """Intrinsic rewards for the transitions of `num_envs` environments, which the caller steps.
 
-    `method` is byol-explore, byol-hindsight, rnd, icm, e3b, noveld, disagreement, counts, re3, ngu, or anybody's own by
-    import path. `settings` changes the usual ones: {"curiosity": {"horizon": 8}, "epochs": 2}. `symbols` says which
-    Boxes of bytes are grids of symbols, and how many of these there are in each channel: {"image": (11, 6, 4)}, or
-    {"": (11, 6, 4)} where the observation is no Dict.
+    Args:
+      observation_space: a space of Gymnasium, or of `byol_explore.spaces`, of one environment.
+      action_space: a space of Gymnasium, or an `ActionSpec`.
+      num_envs: B, environments per step.
+      method: byol-explore, byol-hindsight, rnd, icm, e3b, noveld, disagreement, counts, re3, ngu, or an import path.
+      seed: of the initial parameters and the order of minibatches.
+      settings: changes of the defaults, such as {"curiosity": {"horizon": 8}, "epochs": 2}.
+      symbol_counts: numbers of symbols per channel of the Boxes of bytes that are grids of symbols and not images, by
+        entry: {"image": (11, 6, 4)}, or {"": (11, 6, 4)} if the observation is not a Dict.
     """
 
     def __init__(
@@ -70,115 +80,145 @@ class Curiosity:
         method: str = "byol-explore",
         *,
         seed: int = 0,
-        settings: Settings | Mapping[str, Any] | None = None,
-        symbols: Mapping[str, tuple[int, ...]] | None = None,
+        settings: CuriositySettings | Mapping[str, Any] | None = None,
+        symbol_counts: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         for name, value, least in (("num_envs", num_envs, 1), ("seed", seed, 0)):
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or not least <= value < 2**32:
                 raise UserError(f"{name} is {value!r}: it must be a whole number of at least {least}, below 2^32")
         METHODS.check(method)
         self.num_envs, self.method, self.seed = int(num_envs), method, int(seed)
-        self.settings, self.reader = make_settings(settings), Reader(observation_space, action_space, symbols)
-        self.bonus = Bonus(
-            self.reader.spec, method, network=self.settings.network, curiosity=self.settings.curiosity,
-            optimizer=self.settings.optimizer, epochs=self.settings.epochs,
-        )  # fmt: skip
-        blank = jax.tree.map(lambda kind: np.zeros((self.num_envs, *kind.shape), kind.dtype), self.spec.observation)
-        place = beginning(blank)
-        self.progress = Progress(None, (place, None), (place, None), (), Record())
+        self.settings = make_settings(settings)
+        self.reader = SpaceReader(observation_space, action_space, symbol_counts)
+        self.bonus = Bonus(self.spec, method, self.settings)
+        zeros = jax.tree.map(lambda space: np.zeros((self.num_envs, *space.shape), space.dtype), self.spec.observation)
+        start = StreamPosition(np.ones(self.num_envs, bool), zeros), None
+        self.progress = CuriosityState(None, start, start, (), Record())
         self.sample: Sample | None = None  # of the latest learn, for the doctor
 
     @property
     def spec(self) -> Any:
-        """What is seen and done, in the package's own terms."""
+        """Observations and actions as the networks see them: a `byol_explore.spaces.Spaces`."""
         return self.reader.spec
 
     def learn(
         self, obs: Any, actions: Any, next_obs: Any, terminations: Any, truncations: Any, *, skipped: Any = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Intrinsic rewards [T, B] of a rollout, which is then learned from, and metrics.
+        """Compute the intrinsic rewards of a rollout, then learn from it.
 
-        `skipped` [T, B] marks steps in which an environment did nothing but reset itself.
+        Args:
+          obs: [T, B, ...] observations that the actions were chosen from.
+          actions: [T, B, ...] actions.
+          next_obs: [T, B, ...] observations after the actions, the last one at the end of an episode.
+          terminations: [T, B] bool.
+          truncations: [T, B] bool.
+          skipped: [T, B] bool, steps that only reset an environment; None for none.
+        Returns:
+          Rewards [T, B], 0 where skipped, in the library of `obs`; and metrics by name.
         """
         transitions = self._read(obs, actions, next_obs, terminations, truncations, skipped)
-        place, memory = self.progress.learned
-        stream = make_stream(transitions, place, self.settings.sequence_length)
+        position, stream_state = self.progress.learn_position
+        stream = make_stream(transitions, position, self.settings.sequence_length)
         if not np.any(stream.length):
-            return like(obs)(np.zeros(stream.slot.shape, np.float32)), {}
-        if (state := self.progress.state) is None:
-            state, memory = self._begin(stream)
-        assert memory is not None
-        learned = learn_from(
-            self.bonus, self.settings, state, memory, stream, [self.seed, self.progress.record.calls]
-        )  # fmt: skip
-        here, record = (stream.after, learned.memory), noted(self.progress.record, stream, learned)
-        carry = self.bonus.opened(learned.state, self.num_envs)
-        self.progress, self.sample = Progress(learned.state, here, here, carry, record), learned.sample
-        return like(obs)(_by_step(stream, learned.reward)), record.metrics
+            return converter_to(obs)(np.zeros(stream.row.shape, np.float32)), {}
+        state = self.progress.state or self._init_networks(stream)
+        stream_state = stream_state or self.bonus.init_stream(state, self.num_envs)
+        seed = [self.seed, self.progress.record.calls]
+        learned = learn_rollout(self.bonus, self.settings, state, stream_state, stream, seed)
+        # `reward` and `step` continue here too, with new predictions.
+        end, carry = (stream.after, learned.stream_state), self.bonus.init_carry(learned.state, self.num_envs)
+        record = record_call(self.progress.record, stream, learned)
+        self.progress, self.sample = CuriosityState(learned.state, end, end, carry, record), learned.sample
+        return converter_to(obs)(_by_step(stream, learned.reward)), record.metrics
 
     def reward(
         self, obs: Any, actions: Any, next_obs: Any, terminations: Any, truncations: Any, *, skipped: Any = None
     ) -> Any:
-        """Intrinsic rewards [T, B] of a rollout, by what has been learned so far."""
+        """Compute the intrinsic rewards of a rollout without learning.
+
+        Args:
+          obs: [T, B, ...], as all arguments in the form that `learn` takes.
+          actions: [T, B, ...]
+          next_obs: [T, B, ...]
+          terminations: [T, B]
+          truncations: [T, B]
+          skipped: [T, B] or None.
+        Returns:
+          Rewards [T, B] in the library of `obs`.
+        """
         transitions = self._read(obs, actions, next_obs, terminations, truncations, skipped)
-        rewards = self._pay(transitions, opens=True)
-        return like(obs)(rewards)
+        return converter_to(obs)(self._compute_rewards(transitions, starts_predictions=True))
 
     def step(
         self, obs: Any, action: Any, next_obs: Any, terminated: Any, truncated: Any, *, skipped: Any = None
     ) -> Any:
-        """Intrinsic rewards [B] of one step of all environments, at once."""
+        """Compute the intrinsic rewards of one step of all environments without learning.
+
+        Args:
+          obs: [B, ...] observations that the actions were chosen from.
+          action: [B, ...] actions.
+          next_obs: [B, ...] observations after the actions, the last one at the end of an episode.
+          terminated: [B] bool.
+          truncated: [B] bool.
+          skipped: [B] bool, environments that were only reset; None for none.
+        Returns:
+          Rewards [B] in the library of `obs`.
+        """
         if (shape := to_numpy(terminated).shape) != (self.num_envs,):
             raise UserError(
                 f"terminated is of shape {shape}: it must be ({self.num_envs},), of all environments (num_envs)"
             )
-        rollout = _in_front(obs), _in_front(action), _in_front(next_obs)
+        rollout = map_arrays(lambda x: to_numpy(x)[None], (obs, action, next_obs))
         flags = [None if x is None else to_numpy(x)[None] for x in (terminated, truncated, skipped)]
-        return like(obs)(self._pay(self._read(*rollout, *flags), opens=False)[0])
+        return converter_to(obs)(self._compute_rewards(self._read(*rollout, *flags), starts_predictions=False)[0])
 
-    def reset(self, mask: Any = None, *, of_steps: bool = False) -> None:
-        """Say that all environments were reset, or those in a mask [B]: their next observations begin new episodes.
+    def reset(self, mask: Any = None, *, steps_only: bool = False) -> None:
+        """Report that environments were reset: their next observations begin new episodes.
 
-        With `of_steps` only `step` and `reward` hear of it, and `learn` is told by the truncations of its rollout.
+        Args:
+          mask: [B] bool, environments that were reset; None for all.
+          steps_only: for `step` and `reward` only, if the truncations of the coming rollout tell `learn`.
         """
-        which = np.ones(self.num_envs, bool) if mask is None else read_flags(mask, "mask", (self.num_envs,))
+        which = np.ones(self.num_envs, bool) if mask is None else parse_flags(mask, "mask", (self.num_envs,))
 
-        def anew(where: tuple[Place, BonusMemory | None]) -> tuple[Place, BonusMemory | None]:
-            place, memory = where
-            return place._replace(begins=place.begins | which), memory
+        def restart(where: tuple[StreamPosition, StreamState | None]) -> tuple[StreamPosition, StreamState | None]:
+            position, stream_state = where
+            return position._replace(is_first=position.is_first | which), stream_state
 
-        learned, paid = self.progress.learned, anew(self.progress.paid)
-        self.progress = self.progress._replace(learned=learned if of_steps else anew(learned), paid=paid)
+        learned, rewarded = self.progress.learn_position, restart(self.progress.reward_position)
+        self.progress = self.progress._replace(
+            learn_position=learned if steps_only else restart(learned), reward_position=rewarded
+        )
 
     def save(self, path: str | Path) -> None:
-        """Write all of it to a file, which is there as a whole or not at all."""
-        saving.write(saving.as_path(path, "Curiosity.save"), saving.pack(self))
+        """Write parameters, statistics, positions and the record of calls to a file, atomically."""
+        saving.write(saving.as_path(path, "Curiosity.save"), saving.to_bytes(self))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """What `save` wrote, to go on as if nothing had happened."""
+        """Return the curiosity that `save` wrote; it continues exactly where that one stopped."""
         file = saving.as_path(path, "Curiosity.load")
-        return cls._made(*saving.read(file), file)
+        return cls._restored(*saving.read(file), file)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as it is saved, so that whoever pickles an agent and all that it has keeps its curiosity."""
-        return _unpickled, (type(self), saving.pack(self))
+        """Pickle the content of a saved file, so that libraries that pickle a whole agent keep its curiosity."""
+        return _unpickled, (type(self), saving.to_bytes(self))
 
     @classmethod
-    def _made(cls, description: dict[str, Any], arrays: dict[str, Any], path: Path | str) -> Self:
-        curiosity = cls(**description)
+    def _restored(cls, arguments: dict[str, Any], arrays: dict[str, Any], path: Path | str) -> Self:
+        curiosity = cls(**arguments)
         curiosity.progress = saving.restore(curiosity, arrays, path)
         return curiosity
 
-    def template(self) -> tuple[BonusState, BonusMemory, PyTree]:
-        """Shapes of the state, the memory and the carry that networks have once they have begun."""
+    def state_shapes(self) -> tuple[BonusState, StreamState, PyTree]:
+        """Return the shapes of the state, the stream state and the carry after the first `learn`."""
 
-        def begin() -> tuple[BonusState, BonusMemory, PyTree]:
-            blank = jax.tree.map(lambda kind: np.zeros((1, *kind.shape), kind.dtype), self.spec.observation)
-            state = self.bonus.init(jax.random.key(0), blank)
-            return state, self.bonus.initial_memory(state, self.num_envs), self.bonus.opened(state, self.num_envs)
+        def init() -> tuple[BonusState, StreamState, PyTree]:
+            zeros = jax.tree.map(lambda space: np.zeros((1, *space.shape), space.dtype), self.spec.observation)
+            state = self.bonus.init(jax.random.key(0), zeros)
+            return state, self.bonus.init_stream(state, self.num_envs), self.bonus.init_carry(state, self.num_envs)
 
-        return jax.eval_shape(begin)
+        return jax.eval_shape(init)
 
     def _read(
         self, obs: Any, actions: Any, next_obs: Any, terminations: Any, truncations: Any, skipped: Any
@@ -190,56 +230,45 @@ class Curiosity:
                 f"{self.num_envs} environments (num_envs)"
             )
         lead = (shape[0], shape[1])
-        over = [read_flags(terminations, "terminations", lead), read_flags(truncations, "truncations", lead)]
         return Transitions(
             self.reader.observations(obs, "obs", lead),
             self.reader.actions(actions, "actions", lead),
             self.reader.observations(next_obs, "next_obs", lead),
-            over[0] | over[1],
-            np.zeros(lead, bool) if skipped is None else read_flags(skipped, "skipped", lead),
+            parse_flags(terminations, "terminations", lead) | parse_flags(truncations, "truncations", lead),
+            np.zeros(lead, bool) if skipped is None else parse_flags(skipped, "skipped", lead),
         )
 
-    def _begin(self, stream: Stream) -> tuple[BonusState, BonusMemory]:
-        """Networks, centred on observations of a stream that are as far apart as can be."""
-        seen = np.argwhere(~stream.sequence.filling)  # pyright: ignore[reportOptionalOperand]
-        few = seen[np.linspace(0, len(seen) - 1, min(len(seen), FIRST_LOOK)).astype(int)]
-        observation = jax.tree.map(lambda x: x[few[:, 0], few[:, 1]], stream.sequence.observation)
-        state = _init(self.bonus, jax.random.key(self.seed), observation)
-        return state, self.bonus.initial_memory(state, self.num_envs)
+    def _init_networks(self, stream: Stream) -> BonusState:
+        """Initialise the networks and centre their encoders on evenly spaced observations of a stream."""
+        observed = np.argwhere(~stream.sequence.padding)  # pyright: ignore[reportOptionalOperand]
+        chosen = observed[np.linspace(0, len(observed) - 1, min(len(observed), MAX_INIT_OBSERVATIONS)).astype(int)]
+        observation = jax.tree.map(lambda x: x[chosen[:, 0], chosen[:, 1]], stream.sequence.observation)
+        return _init(self.bonus, jax.random.key(self.seed), observation)
 
-    def _pay(self, transitions: Transitions, *, opens: bool) -> np.ndarray:
-        """[T, B] by statistics as they stand; the windows are new ones, or those that steps have opened."""
-        state, (place, memory) = self.progress.state, self.progress.paid
-        stream = make_stream(transitions, place, self.settings.sequence_length)
-        rewards = np.zeros(stream.slot.shape, np.float32)
+    def _compute_rewards(self, transitions: Transitions, *, starts_predictions: bool) -> np.ndarray:
+        """Return rewards [T, B], with new predictions or those pending from the steps before."""
+        state, (position, stream_state) = self.progress.state, self.progress.reward_position
+        stream = make_stream(transitions, position, self.settings.sequence_length)
+        rewards = np.zeros(stream.row.shape, np.float32)
         if not np.any(stream.length):
             return rewards
         carry = self.progress.carry
-        if state is not None and memory is not None:
-            before = self.bonus.opened(state, self.num_envs) if opens else carry
-            walk = follow(self.bonus, state, memory, before, stream)
-            memory, carry = walk.memories[-1], self.bonus.opened(state, self.num_envs) if opens else walk.carry
-            rewards = _by_step(stream, pay_for(self.bonus, state, walk.uncertainty, stream))
-        self.progress = self.progress._replace(paid=(stream.after, memory), carry=carry)
+        if state is not None and stream_state is not None:
+            no_predictions = self.bonus.init_carry(state, self.num_envs)
+            before = no_predictions if starts_predictions else carry
+            states, after, uncertainty = stream_uncertainty(self.bonus, state, stream_state, before, stream)
+            stream_state, carry = states[-1], no_predictions if starts_predictions else after
+            valid = np.asarray(stream.sequence.valid)
+            rewards = _by_step(stream, np.asarray(_normalize(self.bonus, state.reward_normalizer, uncertainty, valid)))
+        self.progress = self.progress._replace(reward_position=(stream.after, stream_state), carry=carry)
         return rewards
 
 
 def _unpickled(cls: type[Curiosity], content: bytes) -> Curiosity:
-    return cls._made(*saving.unpack(io.BytesIO(content), "a pickle"), "a pickle")
-
-
-def _in_front(tree: Any) -> Any:
-    """With an axis of time, of length 1, in front of every array; they are NumPy's from now on."""
-    if isinstance(tree, Mapping):
-        return {key: _in_front(part) for key, part in tree.items()}
-    if are_texts(tree):
-        return np.array(tree, object)[None]
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*map(_in_front, tree))
-    return tuple(map(_in_front, tree)) if isinstance(tree, tuple) else to_numpy(tree)[None]
+    return cls._restored(*saving.from_bytes(content, "a pickle"), "a pickle")
 
 
 def _by_step(stream: Stream, rewards: np.ndarray) -> np.ndarray:
-    """[T, B] of rewards in the slots of a stream; 0 for what was skipped."""
+    """Return rewards [T, B] from those in the slots of a stream; 0 where skipped."""
     env = np.arange(rewards.shape[1])
-    return np.where(stream.slot >= 0, rewards[np.maximum(stream.slot, 0), env], 0.0).astype(np.float32)
+    return np.where(stream.row >= 0, rewards[np.maximum(stream.row, 0), env], 0.0).astype(np.float32)

@@ -1,7 +1,7 @@
-"""A curiosity in one file: arrays by name in NumPy's own format, and beside them in JSON what they are of.
+"""Save a `Curiosity` to one file: its arrays by name as an archive of NumPy, its arguments and its record as JSON.
 
-Nothing in it is code. Every array and the text have a checksum, in the archive's own way; what is damaged is refused.
-A pickle of a curiosity holds the same bytes.
+The file contains no code. The archive has a checksum for each array and for the JSON text; a damaged file is refused
+with one line. A pickle of a curiosity contains the same bytes.
 """
 
 import contextlib
@@ -17,43 +17,45 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium import Space, spaces
 
-from byol_explore.dropin.records import Record
-from byol_explore.dropin.settings import Settings
-from byol_explore.dropin.space_data import from_data, to_data
-from byol_explore.errors import UserError, one_line
-from byol_explore.files import write_atomically
-from byol_explore.settings.config import from_dict, to_dict
-from byol_explore.settings.trust import is_outside, require_consent
-from byol_explore.types import PyTree
-from byol_explore.versions import versions
+from byol_explore import spaces as spaces_module
+from byol_explore.config.config import from_dict, to_dict
+from byol_explore.dropin.learning import CuriositySettings, Record
+from byol_explore.errors import UserError
+from byol_explore.ops.arrays import StructureError, from_named_leaves, named_leaves
+from byol_explore.registry import is_import_path, require_consent
+from byol_explore.utils.files import atomic_write
+from byol_explore.utils.formatting import one_line
+from byol_explore.utils.packages import versions
 
 if TYPE_CHECKING:
-    from byol_explore.dropin.curiosity import Curiosity, Progress
+    from byol_explore.dropin.curiosity import Curiosity, CuriosityState
 
-FORMAT = 1  # of the file; another one is another program's
+
+FORMAT = 4  # of the file; other formats are refused
 _META = "about"
-_ARGUMENTS = ("observation_space", "action_space", "num_envs", "method", "seed", "settings", "symbols")
+_ARGUMENTS = ("observation_space", "action_space", "num_envs", "method", "seed", "settings", "symbol_counts")
 
 
-def describe(curiosity: "Curiosity") -> dict[str, Any]:
-    """What it takes to make the same curiosity, before anything is learned."""
+def constructor_args(curiosity: "Curiosity") -> dict[str, Any]:
+    """Return the arguments that make the same curiosity before its first `learn`, as JSON."""
     return {
-        "observation_space": to_data(curiosity.reader.observation_space),
-        "action_space": to_data(curiosity.reader.action_space),
+        "observation_space": space_to_dict(curiosity.reader.observation_space),
+        "action_space": space_to_dict(curiosity.reader.action_space),
         "num_envs": curiosity.num_envs,
         "method": curiosity.method,
         "seed": curiosity.seed,
         "settings": to_dict(curiosity.settings),
-        "symbols": curiosity.reader.symbols,
+        "symbol_counts": curiosity.reader.symbols,
     }
 
 
-def pack(curiosity: "Curiosity") -> bytes:
-    """The content of a file."""
+def to_bytes(curiosity: "Curiosity") -> bytes:
+    """Return the content of a file."""
     record = to_dict(curiosity.progress.record)
-    about = {"format": FORMAT, "versions": versions(), "curiosity": describe(curiosity), "record": record}
-    arrays = _named(curiosity.progress._replace(record=()))
+    about = {"format": FORMAT, "versions": versions(), "curiosity": constructor_args(curiosity), "record": record}
+    arrays = named_leaves(curiosity.progress._replace(record=()))
     arrays[_META] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     content = io.BytesIO()
     np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
@@ -62,35 +64,41 @@ def pack(curiosity: "Curiosity") -> bytes:
 
 def write(path: Path, content: bytes) -> None:
     try:
-        write_atomically(path, content)
+        atomic_write(path, content)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {one_line(error.strerror or error)}") from error
 
 
 def as_path(given: Any, what: str) -> Path:
-    """A UserError for what names no file."""
+    """Return a path; raise a UserError for other types."""
     if not isinstance(given, str | os.PathLike):
         raise UserError(f"{what} takes the path of a file, not {given!r}")
     return Path(given)
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `unpack` says of a file, if whoever runs this trusts the code outside this package that it names."""
-    given, arrays = unpack(path, path)
-    names = given["method"], given["settings"].network.encoder
-    require_consent([name for name in names if is_outside(name)], path)
-    return given, arrays
-
-
-def unpack(content: Path | io.BytesIO, path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments of the curiosity that a file is of; and its arrays by name, with its record."""
+    """Read a file, after consent if it names code outside this package. Returns the results of `from_bytes`."""
     with _readable(path):
-        is_missing = isinstance(content, Path) and not content.exists()
-        if not is_missing and not zipfile.is_zipfile(content):
-            raise ValueError("it is no archive of arrays")  # NumPy would advise to unpickle it
-        if isinstance(content, io.BytesIO):
-            content.seek(0)
-        with np.load(content, allow_pickle=False) as file:
+        content = path.read_bytes()
+    arguments, arrays = from_bytes(content, path)
+    names = arguments["method"], arguments["settings"].network.encoder
+    require_consent([name for name in names if is_import_path(name)], path)
+    return arguments, arrays
+
+
+def from_bytes(content: bytes, path: Path | str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the content of a file.
+
+    Args:
+      content: made by `to_bytes`.
+      path: name of the content in messages.
+    Returns:
+      The arguments of the curiosity, and its arrays by name with its record under "record".
+    """
+    with _readable(path):
+        if not zipfile.is_zipfile(io.BytesIO(content)):
+            raise ValueError("it is no archive of arrays")  # NumPy's message recommends to unpickle it
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays: dict[str, Any] = {name: file[name] for name in file.files}
         about = json.loads(arrays.pop(_META).tobytes())
         found, wrote = about["format"], about["versions"]["byol-explore"]
@@ -99,16 +107,16 @@ def unpack(content: Path | io.BytesIO, path: Path | str) -> tuple[dict[str, Any]
             f"{path} is of format {found!r}, written by byol-explore {wrote}: this one reads format {FORMAT}"
         )
     with _readable(path):
-        given = {name: about["curiosity"][name] for name in _ARGUMENTS}
-        given |= {name: from_data(given[name]) for name in ("observation_space", "action_space")}
-        given["settings"] = from_dict(given["settings"], Settings)
+        arguments = {name: about["curiosity"][name] for name in _ARGUMENTS}
+        arguments |= {name: space_from_dict(arguments[name]) for name in ("observation_space", "action_space")}
+        arguments["settings"] = from_dict(arguments["settings"], CuriositySettings)
         record = Record(**about["record"])
-        return given, {**arrays, "record": dataclasses.replace(record, rows=tuple(record.rows))}
+        return arguments, {**arrays, "record": dataclasses.replace(record, rows=tuple(record.rows))}
 
 
 @contextlib.contextmanager
 def _readable(path: Path | str) -> Iterator[None]:
-    """Whatever goes wrong inside is the file's fault."""
+    """Turn exceptions that a missing or damaged file causes into a UserError."""
     try:
         yield
     except FileNotFoundError:
@@ -118,37 +126,81 @@ def _readable(path: Path | str) -> Iterator[None]:
         raise UserError(f"{path} is damaged, or was not written by Curiosity.save: {why}") from error
 
 
-def restore(curiosity: "Curiosity", arrays: dict[str, Any], path: Path | str) -> "Progress":
-    """The progress of a curiosity that was just made; a UserError if the arrays are not its own."""
+def restore(curiosity: "Curiosity", arrays: dict[str, Any], path: Path | str) -> "CuriosityState":
+    """Return the progress of a new curiosity from arrays; raise a UserError if their names or shapes differ."""
     record = arrays.pop("record")
     like = curiosity.progress._replace(record=())
     if any(name.startswith("state.") for name in arrays):
-        state, memory, carry = curiosity.template()
-        here = (like.learned[0], memory)
-        like = like._replace(state=state, learned=here, paid=here, carry=carry)
-    left = dict(arrays)
-
-    def leaf(where: tuple[Any, ...], shape: Any) -> Any:
-        name = _name(where)
-        array = left.pop(name, None)
-        if array is None or (array.shape, array.dtype) != (shape.shape, shape.dtype):
-            found = "missing" if array is None else f"{array.dtype}{list(array.shape)}"
-            raise UserError(
-                f"{path} is of another network: {name} is {found}, it must be {shape.dtype}{list(shape.shape)}"
-            )
+        state, memory, carry = curiosity.state_shapes()
+        here = (like.learn_position[0], memory)
+        like = like._replace(state=state, learn_position=here, reward_position=here, carry=carry)
+    try:
+        progress = from_named_leaves(arrays, like)
+    except StructureError as error:
+        raise UserError(f"{path} is of another network: {error}") from None
+    for name, array in arrays.items():
         if np.issubdtype(array.dtype, np.floating) and np.any(np.isnan(array)):
-            raise UserError(f"{path} cannot be gone on with: {name} holds NaN")
-        return array if isinstance(shape, np.ndarray) else jnp.asarray(array)
-
-    progress = jax.tree_util.tree_map_with_path(leaf, like)
-    if left:
-        raise UserError(f"{path} is of another network: it has {next(iter(left))}, for which there is no place")
+            raise UserError(f"{path} cannot be continued: {name} holds NaN")
+    progress = jax.tree.map(lambda x, old: x if isinstance(old, np.ndarray) else jnp.asarray(x), progress, like)
     return progress._replace(record=record)
 
 
-def _name(where: tuple[Any, ...]) -> str:
-    return jax.tree_util.keystr(where, simple=True, separator=".")
+_CLASSES: dict[str, Any] = {
+    cls.__name__: cls
+    for cls in (
+        spaces_module.Image, spaces_module.Vector, spaces_module.Grid, spaces_module.Tokens, spaces_module.ActionSpec,
+        spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Text,
+    )
+}  # fmt: skip
 
 
-def _named(tree: PyTree) -> dict[str, np.ndarray]:
-    return {_name(where): np.asarray(leaf) for where, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+def space_to_dict(space: Any) -> dict[str, Any]:
+    """Return the name of a space's class ("is") and the arguments that make it, as JSON."""
+    match space:
+        case spaces_module.ActionSpec():
+            return {"is": "ActionSpec", **space._asdict()}
+        case spaces_module.ArraySpace():
+            return {"is": type(space).__name__, **dataclasses.asdict(space)}  # pyright: ignore[reportArgumentType]
+        case dict() | spaces.Dict():
+            entries = [[name, space_to_dict(part)] for name, part in space.items()]
+            return {"is": "dict" if isinstance(space, dict) else "Dict", "entries": entries}
+        case spaces.Tuple():
+            return {"is": "Tuple", "entries": [space_to_dict(part) for part in space.spaces]}
+        case spaces.Box():
+            bounds = {"low": _shortest(space.low), "high": _shortest(space.high)}
+            return {"is": "Box", **bounds, "shape": list(space.shape), "dtype": str(space.dtype)}
+        case spaces.Discrete():
+            return {"is": "Discrete", "n": int(space.n), "start": int(space.start)}
+        case spaces.MultiDiscrete():
+            return {"is": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        case spaces.MultiBinary():
+            return {"is": "MultiBinary", "n": list(space.shape)}
+        case spaces.Text():
+            lengths = {"min_length": space.min_length, "max_length": space.max_length}
+            return {"is": "Text", **lengths, "charset": "".join(sorted(space.character_set))}
+    raise UserError(f"the space {one_line(space)} cannot be written to a file: it must be one of Gymnasium's own")
+
+
+def space_from_dict(data: dict[str, Any]) -> Any:
+    """Return the space that `space_to_dict` has written."""
+    what, arguments = data["is"], {name: value for name, value in data.items() if name != "is"}
+    match what:
+        case "dict" | "Dict":
+            entries = {name: space_from_dict(part) for name, part in arguments["entries"]}
+            return entries if what == "dict" else spaces.Dict(list(entries.items()))
+        case "Tuple":
+            return spaces.Tuple([space_from_dict(part) for part in arguments["entries"]])
+        case "Box":
+            dtype, shape = np.dtype(arguments["dtype"]), tuple(arguments["shape"])
+            low, high = (np.broadcast_to(np.asarray(arguments[side], dtype), shape) for side in ("low", "high"))
+            return spaces.Box(low, high, shape, dtype.type)
+    cls = _CLASSES[what]
+    if not issubclass(cls, Space):  # dataclasses and tuples, which are hashable
+        arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
+    return cls(**arguments)
+
+
+def _shortest(bounds: np.ndarray) -> Any:
+    """Return one number if all are equal, otherwise nested lists."""
+    same = bounds.size and np.all(bounds == bounds.flat[0])
+    return (bounds.flat[0] if same else bounds).tolist()

@@ -1,127 +1,197 @@
-"""Families of environments, by their names, and the settings that they take. Light: no environment is imported."""
+"""Settings and reference scores of Atari, DM-HARD-8 and Gymnasium. Imports nothing heavy."""
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Annotated, NamedTuple
 
-from byol_explore.envs.adapters.atari_settings import AtariSettings
-from byol_explore.envs.adapters.dm_hard_eight_settings import PREFIX as DM_HARD_EIGHT
-from byol_explore.envs.adapters.dm_hard_eight_settings import WAYS, DMHardEightSettings, leads_outside
-from byol_explore.envs.adapters.gymnasium_settings import GymnasiumSettings
-from byol_explore.envs.settings import accepted_names, fill, known_to, read_words
-from byol_explore.envs.worlds.hard_eight.settings import HardEightSettings
 from byol_explore.errors import UserError
-from byol_explore.registries import ENVIRONMENTS
-from byol_explore.registry import is_import_path
+from byol_explore.utils.validation import Fraction, NonNegative, OneOf, Positive, parse_host_port
+
+PROTOCOLS = ("paper", "training")
+PROTOCOL_SETTINGS = ("max_noops", "sticky_action_prob", "max_frames")  # that the protocol decides
 
 
-class Family(NamedTuple):
-    """Environments whose names begin alike."""
+class _Resolution:
+    """Settings with a `resolution` such as 96x72: width and height in pixels."""
 
-    title: str
-    prefix: str
-    settings: type
+    resolution: str
 
+    @property
+    def width(self) -> int:
+        return int(self.resolution.split("x")[0])
 
-FAMILIES = (
-    Family("Atari", "atari:", AtariSettings),
-    Family("DM-HARD-8", DM_HARD_EIGHT, DMHardEightSettings),
-    Family("Hard-Eight", "hard-eight:", HardEightSettings),
-    Family("Gymnasium", "gymnasium:", GymnasiumSettings),
-)
-_PREFIXES = (*(family.prefix for family in FAMILIES), "probe:")
+    @property
+    def height(self) -> int:
+        return int(self.resolution.split("x")[1])
 
 
-class Sized(NamedTuple):
-    """A family of grid worlds of any size, whose names end with it: `rooms-6`."""
+@dataclass(frozen=True)
+class AtariSettings:
+    """Environments atari:...; the defaults are those of the paper's kind of agent."""
 
-    description: str
-    lowest: int
-    highest: int
+    action_repeat: Positive[int] = 4
+    """Frames per action; their rewards are summed."""
+    frame_stack: Positive[int] = 1
+    """Frames in an observation; a recurrent agent needs one."""
+    sticky_action_prob: Fraction[float] = 0.0
+    """Probability that the emulator repeats the last action instead, at every frame (0.25 is usual)."""
+    full_action_set: bool = True
+    """All 18 actions, or only those that do something in the game."""
+    max_noops: NonNegative[int] = 30
+    """Largest random number of frames without action at the start of an episode."""
+    max_frames: Positive[int] = 108_000
+    """Frames after which an episode is cut off."""
+    clip_rewards: bool = False
+    """Clip rewards to their sign."""
+    terminal_on_life_loss: bool = False
+    """End the episode when a life is lost."""
+    num_workers: NonNegative[int] = 0
+    """Worker processes per actor; 0 shares the cores among the actors."""
+    evaluation_protocol: Annotated[str, OneOf(PROTOCOLS)] = "paper"
+    """paper (up to 30 no-ops, no sticky actions, 108,000 frames) or training (as set here)."""
+
+    def for_evaluation(self, protocol: str | None = None) -> "AtariSettings":
+        """Return settings for whole games with unclipped scores.
+
+        The protocol "training" keeps no-ops, sticky actions and the time limit. Action repeat, frame stack and the set
+        of actions always stay: the agent is made for them.
+        """
+        protocol = protocol or self.evaluation_protocol
+        values = self if protocol == "training" else AtariSettings()
+        changes = {name: getattr(values, name) for name in PROTOCOL_SETTINGS}
+        return replace(self, clip_rewards=False, terminal_on_life_loss=False, evaluation_protocol=protocol, **changes)
 
 
-SIZED = {
-    "rooms": Sized("rooms in a row behind closed doors", 2, 50),
-    "quiet-rooms": Sized("the same, with an empty third layer in all that is seen", 2, 50),
-    "moving-rooms": Sized("the same, where things move about in that layer", 2, 50),
-    "noisy-rooms": Sized("the same, with random symbols there", 2, 50),
-    "tv-rooms": Sized("the same, with random symbols there whenever the agent does nothing", 2, 50),
-    "corridor": Sized("legs of a folded corridor", 1, 50),
-    "memory": Sized("cells from an object to where it must be known", 8, 128),
+class RamLocation(NamedTuple):
+    """Addresses of the bytes of the RAM that identify the agent's room, and its position in the room."""
+
+    room: dict[str, int] = {}  # noqa: RUF012  # name: address
+    position: dict[str, int] = {}  # noqa: RUF012
+    layout: str = ""  # `EnvSpec.room_layout`
+
+
+class GameInfo(NamedTuple):
+    random: float  # score of random actions
+    human: float
+    ram_location: RamLocation | None = None
+
+
+HARD_GAMES = {
+    "alien": GameInfo(227.8, 7127.7),
+    "freeway": GameInfo(0.0, 29.6, RamLocation({}, {"y": 14})),
+    "gravitar": GameInfo(173.0, 3351.4),
+    "hero": GameInfo(1027.0, 30826.4, RamLocation({"level": 117, "room": 28})),
+    "montezuma_revenge": GameInfo(0.0, 4753.3, RamLocation({"level": 57, "room": 3}, {"x": 42, "y": 43}, "pyramid")),
+    "pitfall": GameInfo(-229.4, 6463.7, RamLocation({"room": 1})),
+    "private_eye": GameInfo(24.9, 69571.3, RamLocation({"room": 92})),
+    "qbert": GameInfo(163.9, 13455.0),
+    "solaris": GameInfo(1236.3, 12326.7),
+    "venture": GameInfo(0.0, 1187.5, RamLocation({"room": 90})),
 }
-REGISTERED = ("MiniGrid-", "XLand-")  # how names begin of grid worlds that XLand-MiniGrid registers
 
 
-def size_of(name: str) -> tuple[str, int] | None:
-    """The family and the size of a grid world, if it has one."""
-    match = re.fullmatch(rf"({'|'.join(SIZED)})-(0|[1-9][0-9]*)", name)
-    return (match.group(1), int(match.group(2))) if match else None
+PREFIX = "dm-hard-eight:"
+LOCATIONS = {"servers": "HOST:PORT", "directory": "PATH", "docker_image": "IMAGE"}
+_SIZE = re.compile(r"[1-9][0-9]{0,3}x[1-9][0-9]{0,3}")
+_LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
-def is_grid(name: str) -> bool:
-    """Whether an environment is a grid world inside jit, if there is one of that name at all."""
-    return size_of(name) is not None or name.startswith(REGISTERED)
+class LevelInfo(NamedTuple):
+    """The original's name of a task, and the scores of random actions and of people."""
+
+    name: str
+    random: float
+    human: float
 
 
-def check_own_name(name: str) -> None:
-    """A UserError if a name is that of a family of environments, or begins like it."""
-    if not isinstance(name, str):
-        return  # the registry will say so
-    begins = next((start for start in (*_PREFIXES, *REGISTERED) if name.startswith(start)), None)
-    if begins or is_grid(name):
-        family = f"{begins}..." if begins else f"{name.rpartition('-')[0]}-N"
-        raise UserError(f"environment name {name!r} is taken by the family {family}: choose another one")
+# The paper does not print the scores of random actions. They seem to be 0 except for the penalties of Remember Sensor,
+# where this number makes the paper's statistics follow from its scores.
+LEVELS = {
+    "drawbridge": LevelInfo("drawbridge_max3fork_safe_randomwall", 0.0, 12.3),
+    "remember-sensor": LevelInfo("sensorhidden_color_novary_greywall", -0.46, 7.6),
+    "navigate-cubes": LevelInfo("ball_room_navigation_cubes", 0.0, 7.8),
+    "wall-sensor": LevelInfo("reach_wall", 0.0, 9.1),
+    "wall-sensor-stack": LevelInfo("reach_wall_require_stack", 0.0, 8.6),
+    "push-blocks": LevelInfo("slot_colored_block", 0.0, 8.4),
+    "throw-across": LevelInfo("throw_across", 0.0, 5.7),
+    "baseball": LevelInfo("use_object_knock_down", 0.0, 7.9),
+}
 
 
-def families_of(names: Iterable[str]) -> list[Family]:
-    """The families that take settings, of environments with these names."""
-    return [family for family in FAMILIES if any(name.startswith(family.prefix) for name in names)]
+@dataclass(frozen=True)
+class DMHardEightSettings(_Resolution):
+    """Environments dm-hard-eight:...; one of servers, directory and docker-image must be given."""
+
+    servers: tuple[str, ...] = ()
+    """Addresses host:port of running servers; each environment takes the least used one."""
+    directory: str | None = None
+    """The original's files, copied out of its container; each environment starts Linux64Player in it."""
+    docker_image: str | None = None
+    """An image that docker has already; each environment runs a container of it."""
+    resolution: str = "96x72"
+    """Width and height of the picture, in the original's ratio of 4 to 3."""
+    action_repeat: Positive[int] = 2
+    """Steps of the server per action; their rewards are summed."""
+    start_timeout: Positive[float] = 45.0
+    """Seconds that a server may take until the first observation, also after it was lost."""
+    answer_timeout: Positive[float] = 15.0
+    """Seconds that a server may take for a step before it counts as lost."""
+    max_reconnects: NonNegative[int] = 3
+    """Losses of a server in a row, without the end of an episode between them, after which the run fails."""
+
+    def check(self) -> None:
+        """Raise a UserError for the first value of the wrong form."""
+        if not _SIZE.fullmatch(self.resolution) or 3 * self.width != 4 * self.height:
+            raise UserError(
+                f"dm_hard_eight.resolution is {self.resolution!r}: it must be WIDTHxHEIGHT in the ratio of 4 to 3, "
+                "like 96x72"
+            )
+        for address in self.servers:
+            if parse_host_port(address) is None:
+                raise UserError(f"dm_hard_eight.servers names {address!r}: it must be HOST:PORT, like localhost:10000")
+        if len(self.locations) > 1:
+            raise UserError(f"dm_hard_eight has {' and '.join(self.locations)}: give one of them")
+
+    @property
+    def locations(self) -> list[str]:
+        """Return the names of the given settings that locate the original."""
+        return [name for name in LOCATIONS if getattr(self, name)]
 
 
-def is_factory(name: str) -> bool:
-    """Whether an environment is made by code that was registered or is found by its import path.
-
-    Settings are keyword arguments of it. Which ones it takes is known when it has been imported.
-    """
-    return name in ENVIRONMENTS.names() or _is_path(name)
+def is_local(address: str) -> bool:
+    """Return True if an address host:port names this machine."""
+    return (parse_host_port(address) or ("", 0))[0] in _LOCAL
 
 
-def _is_path(name: str) -> bool:
-    return is_import_path(name) and not name.startswith(_PREFIXES)
+RESOLUTIONS = ("96x72", "48x36", "32x24")
+ACTION_SETS = ("continuous", "discrete")
 
 
-def check_words(names: Sequence[str], words: Iterable[str]) -> None:
-    """A UserError for a setting that breaks its rule, or that none of these environments takes as far as is known."""
-    values, families = read_words(words), families_of(names)
-    known: set[str] = set()
-    for family in families:
-        fill(family.settings, values)
-        known |= known_to(family.settings, values)
-    unknown = [name for name in values if name not in known]
-    if unknown and not any(map(is_factory, names)):
-        raise unknown_setting(unknown[0], names)
+@dataclass(frozen=True)
+class HardEightSettings(_Resolution):
+    """Environments hard-eight:...; the defaults are those of DM-HARD-8, except for the action repeat."""
+
+    resolution: Annotated[str, OneOf(RESOLUTIONS)] = "96x72"
+    """Width and height of the picture in pixels; 48x36 and 32x24 are for small machines."""
+    action_set: Annotated[str, OneOf(ACTION_SETS)] = "continuous"
+    """continuous: the nine actions of DM-HARD-8, eight numbers and the grip. discrete: seven moves, and the grip."""
+    action_repeat: Positive[int] = 3
+    """Ticks of 1/15 s per action; their rewards are summed."""
 
 
-def unknown_setting(setting: str, names: Sequence[str], others: Iterable[tuple[str, list[str]]] = ()) -> UserError:
-    """The error for a name of a setting; `others` are environments with settings that are known by now."""
-    takers = [(family.title, accepted_names(family.settings)) for family in families_of(names)]
-    takers += [(title, accepted) for title, accepted in others if accepted]
-    if not takers:
-        return UserError(f"unknown environment setting {setting!r}: {', '.join(names)} takes none")
-    accepted = "; ".join(f"those of {title} are {', '.join(names)}" for title, names in takers)
-    return UserError(f"unknown environment setting {setting!r}; {accepted}")
+GYMNASIUM_IDS = ("ID for every registered ID, for example gymnasium:Acrobot-v1",)
+ENTRY_POINT = "vector_entry_point"
+VECTORIZATIONS = ("sync", "async", ENTRY_POINT)
 
 
-def outside_words(names: Sequence[str], words: Iterable[str]) -> list[str]:
-    """Settings that lead to code outside this package, or that such code is given.
+@dataclass(frozen=True)
+class GymnasiumSettings:
+    """Environments gymnasium:...; keyword arguments of gymnasium.make are given with --env-kwargs."""
 
-    Wrappers are import paths, and what an environment is given may name something to import too. DM-HARD-8's name what
-    is started, or where on this machine or another one a server listens.
-    """
-    is_given, is_original = any(map(_is_path, names)), any(name.startswith(DM_HARD_EIGHT) for name in names)
-
-    def leads(word: str) -> bool:
-        name, _, text = word.partition("=")
-        return leads_outside(name, text) if is_original and name in WAYS else ":" in text
-
-    return [word for word in words if is_given or leads(word)]
+    wrappers: tuple[str, ...] = ()
+    """Import paths (my_package:Wrapper) of wrappers around every environment, the innermost first."""
+    vectorization: Annotated[str, OneOf(VECTORIZATIONS)] = "sync"
+    """sync (one after the other in this process), async (a process each) or vector_entry_point (the environment's
+    own; sync if that does not reset in Gymnasium's NEXT_STEP mode)."""
+    max_steps: Positive[int | None] = None
+    """Steps after which an episode is cut off; None is the limit that the environment is registered with."""

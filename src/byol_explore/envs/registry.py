@@ -1,97 +1,93 @@
-"""Environments by name."""
+"""Make environments by name: make_env, make_envs, register_env, list_environments."""
 
+import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any
 
-from byol_explore.envs.adapters.atari_games import HARD_GAMES
-from byol_explore.envs.adapters.atari_settings import AtariSettings, available_cores
-from byol_explore.envs.adapters.dm_hard_eight_settings import LEVELS, DMHardEightSettings
-from byol_explore.envs.adapters.dm_hard_eight_settings import PREFIX as DM_HARD_EIGHT
-from byol_explore.envs.adapters.gymnasium_settings import GymnasiumSettings
-from byol_explore.envs.families import (
+from byol_explore.envs.interface import AnyEnvironment, HostEnvironment, JitEnvironment, list_tasks
+from byol_explore.envs.names import (
+    FAMILIES,
     SIZED,
-    check_own_name,
-    check_words,
-    families_of,
-    is_factory,
-    is_grid,
-    unknown_setting,
+    EnvSettings,
+    find_family,
+    format_kwargs,
+    is_user_env,
+    parse_kwargs,
+    sections_for,
 )
-from byol_explore.envs.host import HostEnvironment
-from byol_explore.envs.protocols import Environment, Viewed
-from byol_explore.envs.settings import fill, known_to, nested, read_words, to_words
-from byol_explore.envs.tasks import list_tasks
-from byol_explore.envs.worlds.hard_eight.settings import ALL, TASKS, HardEightSettings
-from byol_explore.errors import UserError
-from byol_explore.extras import needed_by
-from byol_explore.registries import ENVIRONMENTS
+from byol_explore.errors import UserError, unknown_name
+from byol_explore.registry import ENVIRONMENTS
+from byol_explore.utils.formatting import one_line
+from byol_explore.utils.packages import require_extra
+
+_DEFAULTS = EnvSettings()
 
 
-def register_env(
-    name: str, factory: Callable[..., Environment | HostEnvironment], *, replace: bool = False
-) -> None:  # fmt: skip
-    """Make an environment of your own known by a name in this process, which `replace` may take from an earlier one.
+def register_env(name: str, factory: Callable[..., AnyEnvironment], *, replace: bool = False) -> None:
+    """Register an environment of your own under a name in this process.
 
-    One that other processes are to find too is called by its import path, as in `my_package.envs:Lock`.
+    Other processes, such as Ray actors, find environments by import path: `my_package.envs:Lock`.
+
+    Args:
+      name: not one that a family of environments could have.
+      factory: a class or a function that makes the environment; its keyword arguments come from `env_kwargs`.
+      replace: allow replacing an environment that was registered before.
     """
-    check_own_name(name)
-    ENVIRONMENTS.add(name, factory, replace=replace)
+    if isinstance(name, str) and (found := find_family(name)):
+        raise UserError(f"environment name {name!r} is taken by the family {found[0]}: choose another one")
+    ENVIRONMENTS.register(name, factory, replace=replace)
 
 
-def env_families() -> dict[str, list[str]]:
-    """All names, by family; `rooms-N` and its like stand for any N."""
-    from byol_explore.envs.worlds.probes import PROBES
-
+def list_environments() -> dict[str, list[str]]:
+    """Return all names by the title of their family; `rooms-N` and the like stand for any N."""
+    families = {
+        title: _list_names(prefix, path) for prefix, family in FAMILIES.items() for title, path in family.lists.items()
+    }
     return {
-        "grid worlds of any size N": [f"{family}-N ({sized.description})" for family, sized in SIZED.items()],
-        "MiniGrid": _listed(lambda: _grids("MiniGrid-")),
-        "XLand-MiniGrid": _listed(lambda: _grids("XLand-")),
-        "Hard-Eight": [f"hard-eight:{name}" for name in (*TASKS, ALL)],
-        "probe": [f"probe:{name}" for name in PROBES],
-        "Atari, hardest to explore (the study atari-hard10)": [f"atari:{name}" for name in HARD_GAMES],
-        "Atari, others": _listed(_other_games),
-        "DM-HARD-8, the original (docs/dm-hard-eight.md)": [DM_HARD_EIGHT + task for task in LEVELS],
-        "Gymnasium": ["gymnasium:ID for every registered ID, for example gymnasium:Acrobot-v1"],
+        "grid worlds of any size N": [f"{name}-N ({sized.description})" for name, sized in SIZED.items()],
+        **families,
         "yours": ["package.module:Name for anything that makes an environment", *ENVIRONMENTS.names()],
     }
 
 
-def _listed(names: Callable[[], list[str]]) -> list[str]:
-    """The names of a family, or what it needs that is not installed."""
+def _list_names(prefix: str, path: str) -> list[str]:
+    """Return the names of a family, or the message that says which package it needs."""
     try:
-        return names()
+        with require_extra(f"{prefix}NAME"):
+            return [prefix + name for name in _resolve(path)]
     except UserError as error:
         return [str(error)]
 
 
-def _grids(prefix: str) -> list[str]:
-    with needed_by(f"{prefix}NAME"):
-        from byol_explore.envs.worlds.grids import registered
-    return registered(prefix)
-
-
-def _other_games() -> list[str]:
-    with needed_by("atari:NAME"):
-        from byol_explore.envs.adapters.atari import atari_games
-    return [f"atari:{name}" for name in atari_games() if name not in HARD_GAMES]
+def _resolve(path: str) -> Any:
+    return resolve_name(f"byol_explore.envs.{path}")
 
 
 def make_envs(
-    names: list[str], settings: Mapping[str, Any] | Iterable[str] = (), *, actors: int = 1
-) -> list[Environment] | list[HostEnvironment]:
-    """One environment per name, with observations of one shape and actions of one kind.
+    names: Sequence[str], settings: EnvSettings = _DEFAULTS, *, actors: int = 1
+) -> list[JitEnvironment] | list[HostEnvironment]:
+    """Make one environment per name, with observations and actions of the same spaces.
 
-    Settings are words or a table; each environment gets those that it knows. Processes are shared among the actors.
+    Args:
+      names: as `list_environments` shows them, or import paths.
+      settings: `Config.env_settings`; each environment gets those of its family.
+      actors: number of actors that share the cores of this machine.
+
+    Returns:
+      The environments in the order of the names. Raises a UserError if one agent cannot learn them all.
     """
-    words = to_words(settings)
-    check_words(names, words)
-    values = read_words(words)
-    _check_factories(names, values)
-    envs: list[Any] = [_make(name, values, actors) for name in names]
+    settings.check(names)
+    kwargs = parse_kwargs(settings.env_kwargs)
+    _check_kwargs(names, kwargs)
+    envs: list[Any] = []
+    for name in names:
+        with require_extra(name):
+            envs.append(_make_env(name, settings, kwargs, actors))
     if len({isinstance(env, HostEnvironment) for env in envs}) > 1:
         raise UserError(f"{', '.join(names)}: environments inside and outside jit cannot be learned by one agent")
-    if all(isinstance(env, Viewed) for env in envs):
+    if all(isinstance(env, JitEnvironment) and env.view_size for env in envs):
         largest = max(env.view_size for env in envs)
         envs = [env.with_view(largest) for env in envs]
     first = envs[0].spec
@@ -101,47 +97,36 @@ def make_envs(
                 f"{first.name!r} and {env.spec.name!r} cannot be learned by one agent: "
                 "their observations or actions differ"
             )
-    _check_tasks(names, envs)
+    tasks = [task.name for task in list_tasks(names, envs)]
+    if repeated := [name for name in tasks if tasks.count(name) > 1]:
+        raise UserError(f"env {','.join(names)!r} names the task {repeated[0]!r} twice: every task is given once")
     return envs
 
 
-def _check_tasks(names: Sequence[str], envs: Sequence[Any]) -> None:
-    """A UserError for a task that two environments have."""
-    tasks = [task.name for task in list_tasks(names, envs)]
-    if len(set(tasks)) < len(tasks):
-        twice = next(name for name in tasks if tasks.count(name) > 1)
-        raise UserError(f"env {','.join(names)!r} names the task {twice!r} twice: every task is given once")
+def make_env(name: str, /, **settings: Any) -> AnyEnvironment:
+    """Make an environment: `make_env("atari:alien", frame_stack=4)`, `make_env("my_package:Lock", length=7)`.
+
+    Args:
+      name: as `list_environments` shows it, or an import path.
+      settings: those of its family (fields of `byol_explore.Config().atari` and the like); keyword arguments of its
+        factory for environments of your own, and of `gymnasium.make` for those of Gymnasium.
+    """
+    sections: dict[str, Any] = {}
+    for section in sections_for([name]):
+        part = getattr(_DEFAULTS, section)
+        known = [item.name for item in dataclasses.fields(part)]
+        own = {key: settings.pop(key) for key in known if key in settings}
+        if settings and section != "gymnasium":
+            raise unknown_name(f"setting of {name}", next(iter(settings)), known)
+        sections[section] = dataclasses.replace(part, **own)
+    return make_envs([name], EnvSettings(format_kwargs(settings), **sections))[0]
 
 
-def _checked(name: str, env: Any) -> Environment | HostEnvironment:
-    """Itself, or a UserError if it is no environment or not the one that its spec promises."""
-    is_inside = all(callable(getattr(env, function, None)) for function in ("reset", "step"))
-    if not hasattr(env, "spec") or not (is_inside or hasattr(env, "batch")):
-        raise UserError(
-            f"environment {name!r} makes a {type(env).__name__}: it must have a spec, and reset and step (inside jit) "
-            "or batch (outside); see examples/"
-        )
-    if not hasattr(env, "batch"):
-        from byol_explore.envs.checking import check_inside
-
-        check_inside(name, env)
-    elif env.spec.tasks:
-        raise UserError(f"environment {name!r} has several tasks: only one inside jit may have them")
-    return env
-
-
-def make_env(name: str, settings: Mapping[str, Any] | Iterable[str] = ()) -> Environment | HostEnvironment:
-    """The environment of that name."""
-    return make_envs([name], settings)[0]
-
-
-def _taken(factory: Callable[..., Any], values: Mapping[str, str]) -> dict[str, str]:
-    """The settings that are keyword arguments of a factory."""
-    parameters = inspect.signature(factory).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return dict(values)
-    accepted = _keywords(factory)
-    return {name: text for name, text in values.items() if name.partition(".")[0] in accepted}
+def _accepted(factory: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments that a factory takes."""
+    kinds = {parameter.kind for parameter in inspect.signature(factory).parameters.values()}
+    names = kwargs if inspect.Parameter.VAR_KEYWORD in kinds else _keywords(factory)
+    return {name: value for name, value in kwargs.items() if name in names}
 
 
 def _keywords(factory: Callable[..., Any]) -> list[str]:
@@ -150,86 +135,61 @@ def _keywords(factory: Callable[..., Any]) -> list[str]:
     return [parameter.name for parameter in parameters if parameter.kind in named]
 
 
-def _check_factories(names: Sequence[str], values: Mapping[str, str]) -> None:
-    """A UserError for a setting that none of the environments knows, some of which are made by others' code."""
-    factories = {name: ENVIRONMENTS.get(name) for name in names if is_factory(name)}
-    known = {each for factory in factories.values() for each in _taken(factory, values)}
-    known |= {each for family in families_of(names) for each in known_to(family.settings, values)}
-    for setting in values:
-        if setting not in known:
-            raise unknown_setting(setting, names, [(name, _keywords(each)) for name, each in factories.items()])
+def _check_kwargs(names: Sequence[str], kwargs: Mapping[str, Any]) -> None:
+    """Raise a UserError for a keyword argument that no factory of these environments takes."""
+    if "gymnasium" in sections_for(names):
+        return  # Gymnasium checks them itself
+    factories = {name: ENVIRONMENTS.get(name) for name in names if is_user_env(name)}
+    for word in kwargs:
+        if not any(_accepted(factory, {word: None}) for factory in factories.values()):
+            accepted = "; ".join(
+                f"those of {name} are {', '.join(_keywords(each))}" for name, each in factories.items()
+            )
+            raise UserError(f"unknown keyword argument {word!r} in env_kwargs; {accepted}")
 
 
-def _make_by(name: str, values: Mapping[str, str]) -> Environment | HostEnvironment:
-    """An environment of others' code, its settings as keyword arguments."""
+def _make_user_env(name: str, kwargs: Mapping[str, Any]) -> AnyEnvironment:
+    """Make an environment of users; raise a UserError if it does not match its spec."""
     factory = ENVIRONMENTS.get(name)
-    arguments = nested(_taken(factory, values))
+    arguments = _accepted(factory, kwargs)
     try:
         inspect.signature(factory).bind(**arguments)
     except TypeError as error:
-        raise UserError(f"environment {name!r}: {error}; settings are given with --env-settings") from None
+        raise UserError(f"environment {name!r}: {error}; keyword arguments are given with --env-kwargs") from None
     try:
         env = factory(**arguments)
     except Exception as error:
-        words = " ".join(str(error).split())
-        raise UserError(f"environment {name!r} cannot be made: {type(error).__name__}: {words}") from error
-    return _checked(name, env)
-
-
-def _make_atari(name: str, settings: AtariSettings, actors: int) -> HostEnvironment:
-    if name == "atari:hard10":
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise UserError(f"environment {name!r} cannot be made: {reason}") from error
+    if not isinstance(env, JitEnvironment | HostEnvironment) or not hasattr(env, "spec"):
         raise UserError(
-            "atari:hard10 is no environment: name one game, for example atari:alien, or train and score all ten "
-            "with `byol-explore study atari-hard10`"
+            f"environment {name!r} makes a {type(env).__name__}: it must be a JitEnvironment or a HostEnvironment "
+            "(byol_explore.envs.interface) with a spec; see examples/"
         )
-    with needed_by(name):
-        from byol_explore.envs.adapters.atari import Atari
-    workers = settings.workers or max(1, available_cores() // actors)
-    return Atari(name.removeprefix("atari:"), settings, workers=workers)
+    if isinstance(env, JitEnvironment):
+        from byol_explore.envs.checks import check_jit_env
+
+        check_jit_env(name, env)
+    elif env.spec.tasks:
+        raise UserError(f"environment {name!r} has several tasks: only one inside jit may have them")
+    return env
 
 
-def _make_dm_hard_eight(name: str, settings: DMHardEightSettings) -> HostEnvironment:
-    with needed_by(name):
-        from byol_explore.envs.adapters.dm_hard_eight import DMHardEight
-    return DMHardEight(name.removeprefix(DM_HARD_EIGHT), settings)
+def _make_env(name: str, settings: EnvSettings, kwargs: Mapping[str, Any], num_actors: int) -> AnyEnvironment:
+    """Make an environment with the factory of its family.
 
-
-def _make_grid(name: str) -> Environment | None:
-    with needed_by(name):
-        from byol_explore.envs.worlds.grids import make_grid
-    return make_grid(name)
-
-
-def _make_probe(name: str) -> Environment | None:
-    if not name.startswith("probe:"):
-        return None
-    from byol_explore.envs.worlds.probes import PROBES
-
-    make = PROBES.get(name.removeprefix("probe:"))
-    return make() if make else None
-
-
-def _make(name: str, values: Mapping[str, str], actors: int) -> Environment | HostEnvironment:
-    """The environment of that name with those of the settings that it knows."""
-    if is_factory(name):
-        return _make_by(name, values)
-    if name.startswith("atari:"):
-        return _make_atari(name, fill(AtariSettings, values), actors)
-    if name.startswith(DM_HARD_EIGHT):
-        return _make_dm_hard_eight(name, fill(DMHardEightSettings, values))
-    if name.startswith("hard-eight:"):
-        from byol_explore.envs.worlds.hard_eight.spec import HardEight
-
-        return HardEight(name.removeprefix("hard-eight:"), fill(HardEightSettings, values))
-    if name.startswith("gymnasium:"):
-        from byol_explore.envs.adapters.gymnasium import Gymnasium
-
-        if name.startswith("gymnasium:ALE/"):
-            raise UserError(f"{name!r}: Atari games are called atari:<game> here, for example atari:montezuma_revenge")
-        return Gymnasium(name.removeprefix("gymnasium:"), fill(GymnasiumSettings, values))
-    if is_grid(name) and (grid := _make_grid(name)):
-        return grid
-    if probe := _make_probe(name):
-        return probe
+    A factory takes the name behind the colon, or a whole name without one, and those of the keyword arguments
+    `settings`, `kwargs` and `num_actors` that it names. It returns None for an unknown name.
+    """
+    if is_user_env(name):
+        return _make_user_env(name, kwargs)
+    if found := find_family(name):
+        family = found[1]
+        factory = _resolve(family.factory)
+        options = {"settings": getattr(settings, family.section, None), "kwargs": kwargs, "num_actors": num_actors}
+        _, colon, own_name = name.partition(":")
+        env = factory(own_name if colon else name, **_accepted(factory, options))
+        if env is not None:
+            return env
     examples = "rooms-6, MiniGrid-DoorKey-8x8, atari:montezuma_revenge, gymnasium:CartPole-v1, probe:corridor"
     raise UserError(f"unknown environment {name!r}; `byol-explore envs` lists them all, for example {examples}")

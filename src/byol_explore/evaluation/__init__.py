@@ -1,1 +1,1 @@
-"""What a trained agent achieves."""
+"""Episodes and scores of trained agents, films, and human play."""

@@ -1,1 +1,1 @@
-"""Equinox modules. They take leading batch axes as they come, so `[T*B]` frames go through in one call."""
+"""Equinox modules. They take any leading batch axes, so frames [T * B, ...] are processed in one call."""

@@ -1,4 +1,7 @@
-"""Recurrent cores. The input half of a cell is one matrix product over all time steps; only the rest is scanned."""
+"""Recurrent cores: GRU and LSTM cells, the closed loop over observations and the open loop over actions.
+
+The input half of a cell is one matrix product over all time steps (`CoreInputs`); only the recurrent half is scanned.
+"""
 
 from abc import abstractmethod
 from typing import Any, NamedTuple
@@ -13,47 +16,46 @@ from byol_explore.types import PyTree
 
 
 class Core(eqx.Module):
-    """A recurrent cell in three parts: what it reads, what its own belief adds, and the gates that combine both."""
+    """A recurrent cell whose input is already projected to its gates, [..., gate_size]."""
 
-    recurrent: eqx.AbstractVar[Linear]  # from a belief to what it adds: all that is trained of a core
+    recurrent: Linear  # belief [..., M] to gates; the only parameters of a core
+    size: int = eqx.field(static=True)  # M
 
     @property
-    @abstractmethod
-    def gates(self) -> int:
-        """Width of a projected input, and of what a belief adds."""
+    def gate_size(self) -> int:
+        """Width of the projected input."""
+        return self.recurrent.weight.shape[1]
 
     @abstractmethod
-    def initial_state(self, batch: tuple[int, ...]) -> Any: ...
+    def initial_state(self, batch: tuple[int, ...]) -> Any:
+        """Return the state [*batch, ...] at the start of an episode."""
 
     @abstractmethod
-    def belief(self, state: Any) -> Array: ...
+    def belief(self, state: Any) -> Array:
+        """Return the belief b_t [..., M] of a state."""
 
     @abstractmethod
-    def combine(self, state: Any, recurrent: Array, projected: Array) -> Any:
-        """The next state, element by element."""
+    def apply_gates(self, state: Any, recurrent: Array, projected: Array) -> Any:
+        """Compute the next state elementwise from the projected belief and the projected input, [..., gate_size]."""
 
     def step(self, state: Any, projected: Array) -> Any:
-        return self.combine(state, self.recurrent(self.belief(state)), projected)
+        """Advance a state [..., *] by one projected input [..., gate_size]."""
+        return self.apply_gates(state, self.recurrent(self.belief(state)), projected)
 
 
 class GRU(Core):
-    """Gated recurrent unit (Cho et al., 2014), with the reset gate after the matrix product so that there is one."""
+    """Gated recurrent unit (Cho et al., 2014).
 
-    recurrent: Linear
-    size: int = eqx.field(static=True)
+    The reset gate is applied after the matrix product, so that one product serves all gates.
+    """
 
     def __init__(self, size: int, key: Array) -> None:
-        self.recurrent = Linear(size, 3 * size, key)
-        self.size = size
-
-    @property
-    def gates(self) -> int:
-        return 3 * self.size
+        self.recurrent, self.size = Linear(size, 3 * size, key), size
 
     def initial_state(self, batch: tuple[int, ...]) -> Float[Array, "*batch M"]:
         return jnp.zeros((*batch, self.size))
 
-    def combine(
+    def apply_gates(
         self,
         state: Float[Array, "*batch M"],
         recurrent: Float[Array, "*batch gates"],
@@ -76,23 +78,15 @@ class LSTMState(NamedTuple):
 
 
 class LSTM(Core):
-    """Long short-term memory with the forget gate's bias at one."""
-
-    recurrent: Linear
-    size: int = eqx.field(static=True)
+    """Long short-term memory with a forget gate bias of one."""
 
     def __init__(self, size: int, key: Array) -> None:
-        self.recurrent = Linear(size, 4 * size, key)
-        self.size = size
-
-    @property
-    def gates(self) -> int:
-        return 4 * self.size
+        self.recurrent, self.size = Linear(size, 4 * size, key), size
 
     def initial_state(self, batch: tuple[int, ...]) -> LSTMState:
         return LSTMState(jnp.zeros((*batch, self.size)), jnp.zeros((*batch, self.size)))
 
-    def combine(
+    def apply_gates(
         self, state: LSTMState, recurrent: Float[Array, "*batch gates"], projected: Float[Array, "*batch gates"]
     ) -> LSTMState:
         write, candidate, forget, read = jnp.split(projected + recurrent, 4, axis=-1)
@@ -107,7 +101,7 @@ CORES = {"gru": GRU, "lstm": LSTM}
 
 
 def reset_where(core: Core, is_first: Bool[Array, "*batch"], state: PyTree) -> PyTree:
-    """The initial state where an episode begins, the given one elsewhere."""
+    """Replace a state [*batch, ...] by the initial state where `is_first` is True."""
     initial = core.initial_state(is_first.shape)
     return jax.tree.map(lambda i, s: jnp.where(is_first[..., None], i, s), initial, state)
 
@@ -116,53 +110,68 @@ def reset_where(core: Core, is_first: Bool[Array, "*batch"], state: PyTree) -> P
 def closed_loop(
     core: Core, projected: Float[Array, "T B gates"], is_first: Bool[Array, "T B"], state: PyTree
 ) -> PyTree:
-    """b_t = h_c(b_{t-1}, a_{t-1}, f(o_t)) along a sequence, reset by `is_first` alone; all states [T, B, ...].
+    """Run the closed-loop core along sequences: b_t = h_c(b_{t-1}, a_{t-1}, f(o_t)).
 
-    Backwards the gradient of the states goes step by step; that of the core's weights is taken of all steps at once
-    when it has been through: one large product in place of T small ones, and with several devices one sum over them
-    in place of T. What the gates computed on the way there is kept for the way back, as it is in any scan.
+    It has its own VJP. The gradient of the states is scanned backwards; the gradient of the weights is computed for all
+    steps at once afterwards: one large product instead of T small ones, and on several devices one all-reduce instead
+    of T. The gates' residuals are stored as in any scan.
+
+    Args:
+      core: the cell.
+      projected: [T, B, gates] projected inputs (a_{t-1}, f(o_t)).
+      is_first: [T, B] True where an episode begins; the state is reset there and nowhere else.
+      state: [B, ...] state before the first step.
+    Returns:
+      States [T, B, ...] after each step.
     """
+    return _forward(core, projected, is_first, state)[0]
 
-    return _forwards(core, projected, is_first, state)[0]
 
-
-def _forwards(core: Core, projected: Array, is_first: Array, state: PyTree) -> tuple[PyTree, tuple[PyTree, ...]]:
+def _forward(core: Core, projected: Array, is_first: Array, state: PyTree) -> tuple[PyTree, tuple[PyTree, ...]]:
     def step(carry: PyTree, inputs: tuple[Array, Array]) -> tuple[PyTree, tuple[PyTree, PyTree, PyTree]]:
         projected_t, is_first_t = inputs
         before = reset_where(core, is_first_t, carry)
-        carry, combined = jax.vjp(core.combine, before, core.recurrent(core.belief(before)), projected_t)
-        return carry, (carry, before, combined)
+        carry, gates_vjp = jax.vjp(core.apply_gates, before, core.recurrent(core.belief(before)), projected_t)
+        return carry, (carry, before, gates_vjp)
 
-    states, before, combined = jax.lax.scan(step, state, (projected, is_first))[1]
-    return states, (core, is_first, before, combined)
+    states, before, gates_vjp = jax.lax.scan(step, state, (projected, is_first))[1]
+    return states, (core, is_first, before, gates_vjp)
 
 
-def _backwards(kept: tuple[PyTree, ...], gradient: PyTree) -> tuple[Core, Array, None, PyTree]:
-    core, is_first, before, combined = kept
+def _backward(residuals: tuple[PyTree, ...], grads: PyTree) -> tuple[Core, Array, None, PyTree]:
+    core, is_first, before, gates_vjp = residuals
 
     def step(carry: PyTree, inputs: PyTree) -> tuple[PyTree, tuple[Array, Array]]:
-        gradient_t, before_t, combined_t, is_first_t = inputs
-        direct, to_recurrent, to_projected = combined_t(jax.tree.map(jnp.add, gradient_t, carry))
-        _, reread = jax.vjp(lambda s: core.recurrent(core.belief(s)), before_t)
-        reached = jax.tree.map(jnp.add, direct, reread(to_recurrent)[0])
-        return jax.tree.map(lambda g: jnp.where(is_first_t[:, None], 0, g), reached), (to_recurrent, to_projected)
+        grad_t, before_t, gates_vjp_t, is_first_t = inputs
+        direct, recurrent_grad, projected_grad = gates_vjp_t(jax.tree.map(jnp.add, grad_t, carry))
+        _, recurrent_vjp = jax.vjp(lambda s: core.recurrent(core.belief(s)), before_t)
+        total = jax.tree.map(jnp.add, direct, recurrent_vjp(recurrent_grad)[0])
+        # No gradient crosses an episode start.
+        return jax.tree.map(lambda g: jnp.where(is_first_t[:, None], 0, g), total), (recurrent_grad, projected_grad)
 
-    last = jax.tree.map(lambda g: jnp.zeros_like(g[0]), gradient)
-    first, gradients = jax.lax.scan(step, last, (gradient, before, combined, is_first), reverse=True)
-    to_recurrent, to_projected = gradients
-    _, at_once = jax.vjp(lambda layer: layer(core.belief(before)), core.recurrent)
-    to_core = eqx.tree_at(lambda core: core.recurrent, core, at_once(to_recurrent)[0])
-    return to_core, to_projected, None, first
+    last = jax.tree.map(lambda g: jnp.zeros_like(g[0]), grads)
+    state_grad, (recurrent_grads, projected_grads) = jax.lax.scan(
+        step, last, (grads, before, gates_vjp, is_first), reverse=True
+    )
+    _, weights_vjp = jax.vjp(lambda layer: layer(core.belief(before)), core.recurrent)
+    core_grad = eqx.tree_at(lambda core: core.recurrent, core, weights_vjp(recurrent_grads)[0])
+    return core_grad, projected_grads, None, state_grad
 
 
-closed_loop.defvjp(_forwards, _backwards)
+closed_loop.defvjp(_forward, _backward)
 
 
 def open_loop(core: Core, projected: Float[Array, "S B gates"], state: PyTree, horizon: int) -> list[Array]:
-    """b_{t,k} = h_o(b_{t,k-1}, a_{t+k-1}) from all starts at once: simulated beliefs [S-k+1, B, M] for k = 1..K.
+    """Run the open-loop core from all starts at once: b_{t,k} = h_o(b_{t,k-1}, a_{t+k-1}).
 
-    `projected[t]` is the projected action a_t, `state[t]` the closed-loop state at o_t. A start whose window
-    would leave the sequence drops out, so no step is spent on it.
+    Args:
+      core: the cell.
+      projected: [S, B, gates] projected actions a_t.
+      state: [S, B, ...] closed-loop states at o_t.
+      horizon: K, number of steps to simulate.
+    Returns:
+      K arrays, the simulated beliefs [S-k+1, B, M] for k = 1..K. Starts whose prediction leaves the sequence drop out,
+      so no step is spent on them.
     """
     starts = projected.shape[0]
     beliefs = []

@@ -1,76 +1,107 @@
-"""Observation encoders f: a batch of observations [n, ...] to embeddings [n, N]."""
+"""Observation encoders f(o): base class, encoders for grids, vectors, images and dicts, and how one is selected.
+
+`paper_encoders.py` has the paper's. Each entry of an observation gets the encoder that `network.encoder` names if that
+one supports the entry's space, else the default of the space.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Shaped, UInt8
+from jaxtyping import Float, Shaped, UInt8
 
-from byol_explore.errors import lacking
-from byol_explore.networks import cpu
-from byol_explore.networks.layers import MLP, Center, Conv, GroupNorm, LayerNorm, Linear, max_pool, truncated_normal
-from byol_explore.settings.parts import NetworkConfig
-from byol_explore.spaces import Grid, Image, Kind, Vector
-from byol_explore.types import PyTree
+from byol_explore.config.sections import AUTO, NetworkConfig
+from byol_explore.errors import UserError, missing_method, unknown_name
+from byol_explore.networks import cpu_kernels
+from byol_explore.networks.layers import (
+    MLP,
+    LayerNorm,
+    Linear,
+    SubtractMean,
+    truncated_normal,
+)
+from byol_explore.registry import ENCODERS, is_import_path
+from byol_explore.spaces import ArraySpace, Grid, HasSpaces, Image, Tokens, Vector
+from byol_explore.types import Array, PyTree
 
-MOST_COMBINATIONS = 4096  # of a cell's symbols that are looked up as one
+MAX_COMBINED_TABLE = 4096  # rows of the table of all combinations of a cell's symbols
 
 
 class ObservationEncoder(eqx.Module):
-    """What all encoders are, ours and anybody's: that is how they are found among other modules.
+    """Base class of encoders. `network.encoder` names a subclass, by its name in `ENCODERS` or by import path.
 
-    `network.encoder` names one, of the registry `ENCODERS` or by import path, for the observations of the kinds that it
-    `reads`.
+    Encoders are found in a tree of modules by this class, so it is required.
     """
 
-    reads: ClassVar[tuple[type[Kind], ...]] = ()
+    supported_spaces: ClassVar[tuple[type[ArraySpace], ...]] = ()
 
     @classmethod
     def make(cls, spec: Any, network: NetworkConfig, size: int, key: Array) -> Self:
-        """One for observations of this spec, with embeddings of this size; other sizes are the network's."""
-        raise lacking("encoder", cls, "make")
+        """Build an encoder.
+
+        Args:
+          spec: space of the observations, one of `supported_spaces`.
+          network: configuration with all other sizes.
+          size: N, length of the embeddings.
+          key: random key.
+        """
+        raise missing_method("encoder", cls, "make")
+
+    @property
+    def initial_std(self) -> float | None:
+        """Standard deviation of each number of the embeddings after centring; None keeps it as initialised."""
+        return None
 
     def __call__(self, observation: PyTree) -> Float[Array, "n N"]:
-        raise lacking("encoder", type(self), "__call__")
+        """Encode observations [n, *shape]. Returns embeddings [n, N]."""
+        raise missing_method("encoder", type(self), "__call__")
 
 
 class GridEncoder(ObservationEncoder):
-    """For grids of symbols: a look-up per cell, then a multi-layer perceptron.
+    """Encode grids of symbols: a table look-up per cell, then an MLP.
 
-    Each channel has a table, whose rows add up to a cell's vector. The tables are added into one of all combinations if
-    these are not too many, so that a cell costs one look-up.
+    Each channel has a table; a cell's vector is the sum of one row of each. If there are at most MAX_COMBINED_TABLE
+    combinations of symbols, the tables are first added into one, so that a cell costs one look-up.
+
+    Args:
+      spec: height, width and the number of symbols in each channel.
+      hidden: sizes of the MLP's hidden layers.
+      size: N, length of the embeddings.
+      width: length of a cell's vector.
     """
 
-    reads = (Grid,)
+    supported_spaces = (Grid,)
 
     tables: tuple[Float[Array, "_ width"], ...]
     mlp: MLP
 
     def __init__(self, spec: Grid, hidden: Sequence[int], size: int, key: Array, *, width: int = 8) -> None:
-        *keys, mlp_key = jax.random.split(key, len(spec.symbols) + 1)
+        *keys, mlp_key = jax.random.split(key, len(spec.symbols_per_channel) + 1)
         self.tables = tuple(
-            truncated_normal(k, (count, width), len(keys)) for k, count in zip(keys, spec.symbols, strict=True)
+            truncated_normal(k, (count, width), len(keys))
+            for k, count in zip(keys, spec.symbols_per_channel, strict=True)
         )
         self.mlp = MLP(spec.height * spec.width * width, hidden, size, mlp_key)
 
     @classmethod
     def make(cls, spec: Grid, network: NetworkConfig, size: int, key: Array) -> Self:
-        return cls(spec, network.encoder_hidden, size, key, width=network.cell_size)
+        return cls(spec, network.encoder_hidden, size, key, width=network.cell_embedding_size)
 
     def __call__(self, observation: UInt8[Array, "n H W channels"]) -> Float[Array, "n N"]:
         channels = [observation[..., channel].astype(jnp.int32) for channel in range(observation.shape[-1])]
-        if math.prod(len(table) for table in self.tables) <= MOST_COMBINATIONS:
-            cells = self._combined(channels)
+        if math.prod(len(table) for table in self.tables) <= MAX_COMBINED_TABLE:
+            cells = self._look_up_combined(channels)
         else:
             pairs = zip(self.tables, channels, strict=True)
             cells = reduce(jnp.add, [jnp.take(table, channel, axis=0, mode="clip") for table, channel in pairs])
         return self.mlp(cells.reshape(cells.shape[0], -1))
 
-    def _combined(self, channels: list[Array]) -> Array:
+    def _look_up_combined(self, channels: list[Array]) -> Array:
+        """Look up symbols [n, H, W] of each channel in the table of all combinations. Returns [n, H, W, width]."""
         rows, index = self.tables[0], channels[0]
         for table, channel in zip(self.tables[1:], channels[1:], strict=True):
             rows = (rows[:, None] + table[None]).reshape(-1, table.shape[1])
@@ -79,9 +110,9 @@ class GridEncoder(ObservationEncoder):
 
 
 class VectorEncoder(ObservationEncoder):
-    """For numbers, whatever shape they come in: a multi-layer perceptron."""
+    """Encode numbers of any shape: flatten, then an MLP."""
 
-    reads = (Vector, Image, Grid)
+    supported_spaces = (Vector, Image, Grid)
 
     mlp: MLP
 
@@ -97,15 +128,20 @@ class VectorEncoder(ObservationEncoder):
 
 
 class ImageEncoder(ObservationEncoder):
-    """Light enough for CPU cores: patches of 6 x 6 pixels, then 2 x 2 of those, each layer one matrix product.
+    """Encode images cheaply enough for CPU cores: patches of 6 x 6 pixels, then groups of 2 x 2 patches.
 
-    What all images share is taken off first: otherwise the still background makes up nearly all of every embedding,
-    and a short run learns little about what moves.
+    Each layer is one matrix product. The mean image is subtracted first: otherwise the static background dominates
+    every embedding, and a short run learns little about what moves.
+
+    Args:
+      shape: height, width and channels of the images.
+      size: N, length of the embeddings.
+      widths: outputs per patch and per group.
     """
 
-    reads = (Image,)
+    supported_spaces = (Image,)
 
-    center: Center
+    center: SubtractMean
     patches: Linear
     groups: Linear
     norm: LayerNorm
@@ -122,7 +158,7 @@ class ImageEncoder(ObservationEncoder):
         step = self.PATCH * self.GROUP
         height, width = (-(-side // step) for side in shape[:2])
         pixels = self.PATCH**2 * shape[2]
-        self.center = Center((height * self.GROUP, width * self.GROUP, pixels))
+        self.center = SubtractMean((height * self.GROUP, width * self.GROUP, pixels))
         self.padding = ((0, 0), (0, height * step - shape[0]), (0, width * step - shape[1]), (0, 0))
         self.patches = Linear(pixels, widths[0], first)
         self.groups = Linear(self.GROUP**2 * widths[0], widths[1], second)
@@ -134,131 +170,145 @@ class ImageEncoder(ObservationEncoder):
         return cls(spec.shape, size, key)
 
     def __call__(self, observation: UInt8[Array, "n H W c"]) -> Float[Array, "n N"]:
-        x = jax.nn.relu(self.patches(self.center(self._cut(observation)) / 255.0))
-        x = jax.nn.relu(self.groups(_blocks(x, self.GROUP)))
+        x = jax.nn.relu(self.patches(self.center(self._to_patches(observation)) / 255.0))
+        x = jax.nn.relu(self.groups(_to_blocks(x, self.GROUP)))
         return self.linear(self.norm(x.reshape(x.shape[0], -1)))
 
-    def _cut(self, image: UInt8[Array, "n H W c"]) -> UInt8[Array, "n h w pixels"]:
-        """Patches, while they are bytes: once for all who encode the same images, and a quarter of what numbers are."""
-        return cpu.apart(lambda x: _blocks(jnp.pad(x, self.padding), self.PATCH), image)
+    def _to_patches(self, image: UInt8[Array, "n H W c"]) -> UInt8[Array, "n h w pixels"]:
+        # Rearranged as bytes: a quarter of the memory traffic of floats, and shared by encoders of the same images.
+        return cpu_kernels.fusion_barrier(lambda x: _to_blocks(jnp.pad(x, self.padding), self.PATCH), image)
 
 
-def _blocks(x: Shaped[Array, "n H W c"], size: int) -> Shaped[Array, "n h w features"]:
-    """Squares of pixels that do not overlap, each as one vector."""
+def _to_blocks(x: Shaped[Array, "n H W c"], size: int) -> Shaped[Array, "n h w features"]:
+    """Cut images into squares of `size` x `size` that do not overlap, each flattened."""
     n, height, width, channels = x.shape
     x = x.reshape(n, height // size, size, width // size, size, channels)
     return x.transpose(0, 1, 3, 2, 4, 5).reshape(n, height // size, width // size, -1)
 
 
-class ResidualBlock(eqx.Module):
-    """x + conv(relu(conv(relu(x))))."""
+class DictEncoder(ObservationEncoder):
+    """Encode a dict: an encoder per entry, their embeddings [n, N] concatenated, ReLU, linear to N.
 
-    first: Conv
-    second: Conv
+    With a single entry the embedding is that entry's. Entries without an encoder are ignored.
 
-    def __init__(self, channels: int, key: Array) -> None:
-        first, second = jax.random.split(key)
-        self.first, self.second = Conv(channels, channels, first), Conv(channels, channels, second)
+    Args:
+      entries: an encoder for each entry to encode.
+      size: N, length of all embeddings.
+    """
 
-    def __call__(self, x: Float[Array, "n H W c"]) -> Float[Array, "n H W c"]:
-        return x + self.second(jax.nn.relu(self.first(jax.nn.relu(x))))
+    entries: dict[str, ObservationEncoder]
+    linear: Linear | None
 
+    def __init__(self, entries: Mapping[str, ObservationEncoder], size: int, key: Array) -> None:
+        self.entries = dict(entries)
+        self.linear = Linear(len(entries) * size, size, key) if len(entries) > 1 else None
 
-class ResidualUnit(eqx.Module):
-    """Convolution, max-pooling, two residual blocks and, for Atari, a normalisation at the end."""
+    @property
+    def initial_std(self) -> float | None:
+        """Return the largest one of the entries."""
+        stds = [entry.initial_std for entry in self.entries.values()]
+        return max((std for std in stds if std is not None), default=None)
 
-    conv: Conv
-    blocks: tuple[ResidualBlock, ResidualBlock]
-    norm: GroupNorm | None
-
-    def __init__(self, inputs: int, channels: int, key: Array, *, normalize: bool) -> None:
-        conv, first, second = jax.random.split(key, 3)
-        self.conv = Conv(inputs, channels, conv)
-        self.blocks = ResidualBlock(channels, first), ResidualBlock(channels, second)
-        self.norm = GroupNorm(channels) if normalize else None
-
-    def __call__(self, x: Float[Array, "n H W inputs"]) -> Float[Array, "n h w channels"]:
-        x = max_pool(self.conv(x))
-        for block in self.blocks:
-            x = block(x)
-        return x if self.norm is None else self.norm(x)
+    def __call__(self, observation: dict[str, Array]) -> Float[Array, "n N"]:
+        parts = [self.entries[name](observation[name]) for name in sorted(self.entries)]
+        if self.linear is None:
+            return parts[0]
+        return self.linear(jax.nn.relu(jnp.concatenate(parts, axis=-1)))
 
 
-class ResNet(eqx.Module):
-    """The paper's stack of three residual units on images [n, H, W, c] of bytes, flattened (appendix A.1, A.2)."""
+DEFAULT_ENCODERS: dict[type[ArraySpace], str] = {Grid: "grid", Vector: "vector", Image: "image", Tokens: "tokens"}
+CORE_INPUT_SPACES = (Vector, Tokens)  # the core can read these without an encoder
 
-    center: Center
-    units: tuple[ResidualUnit, ...]
 
-    def __init__(
-        self, shape: tuple[int, int, int], key: Array, *, normalize: bool, widths: Sequence[int] = (16, 32, 32)
-    ) -> None:
-        self.center = Center(shape)
-        sizes = [shape[2], *widths]
-        keys = jax.random.split(key, len(widths))
-        self.units = tuple(
-            ResidualUnit(i, o, k, normalize=normalize) for i, o, k in zip(sizes[:-1], sizes[1:], keys, strict=True)
+def make_encoder(config: NetworkConfig, spec: HasSpaces, key: Array, size: int | None = None) -> ObservationEncoder:
+    """Build the encoder of an environment's observations.
+
+    Args:
+      config: names the encoder, and has its sizes.
+      spec: observation space: an ArraySpace, or a flat dict of them.
+      key: random key.
+      size: N, length of the embeddings; None for `config.embedding_size`.
+    Returns:
+      The entry's encoder, or a DictEncoder.
+    """
+    size = config.embedding_size if size is None else size
+    entries, selected = encoded_entries(config, spec), select_encoders(config, spec)
+
+    def make(name: str, key: Array) -> ObservationEncoder:
+        encoder = ENCODERS.get(selected[name]).make(entries[name], config, size, key)
+        if is_import_path(selected[name]):
+            _check_embeddings(selected[name], encoder, entries[name], size)
+        return encoder
+
+    if not isinstance(spec.observation, dict):
+        return make("", key)
+    *keys, linear_key = jax.random.split(key, len(entries) + 1) if len(entries) > 1 else (key, key)
+    return DictEncoder({name: make(name, k) for name, k in zip(sorted(entries), keys, strict=True)}, size, linear_key)
+
+
+def _check_embeddings(name: str, encoder: ObservationEncoder, space: ArraySpace, size: int) -> None:
+    """Raise UserError unless an external encoder maps observations [n, *shape] to embeddings [n, size]."""
+    embedding = jax.eval_shape(encoder, jax.ShapeDtypeStruct((2, *space.shape), space.dtype))
+    if getattr(embedding, "shape", None) != (2, size):
+        found = getattr(embedding, "shape", type(embedding).__name__)
+        raise UserError(f"network.encoder {name!r} returns {found} for two observations: it must be {(2, size)}")
+
+
+def select_encoders(config: NetworkConfig, spec: HasSpaces) -> dict[str, str]:
+    """Name the encoder of each encoded entry. Raise UserError if the configured one supports none of them."""
+    spaces = {name: type(space) for name, space in encoded_entries(config, spec).items()}
+    present = set(spaces.values())
+    supported = () if config.encoder == AUTO else ENCODERS.get(config.encoder).supported_spaces
+    if config.encoder != AUTO and not present & set(supported):
+        fitting = [name for name in ENCODERS.names() if present & set(ENCODERS.get(name).supported_spaces)]
+        raise UserError(
+            f"network.encoder {config.encoder!r} does not fit the observations of {spec.name!r} "
+            f"({', '.join(sorted(space.__name__ for space in present))}): choose from: {', '.join(fitting)}"
         )
-
-    def __call__(self, image: UInt8[Array, "n H W c"]) -> Float[Array, "n features"]:
-        return cpu.in_chunks(ResNet._of_chunk, self, image) if cpu.chosen() else self._of_chunk(image)
-
-    def _of_chunk(self, image: UInt8[Array, "n H W c"]) -> Float[Array, "n features"]:
-        x = self.center(image) / 255.0
-        for unit in self.units:
-            x = unit(x)
-        return jax.nn.relu(x).reshape(x.shape[0], -1)
-
-    @staticmethod
-    def features(shape: tuple[int, int, int], widths: Sequence[int] = (16, 32, 32)) -> int:
-        """Length of the flattened output for an image of this shape: every unit halves it, rounding up."""
-        height, width = shape[0], shape[1]
-        for _ in widths:
-            height, width = -(-height // 2), -(-width // 2)
-        return height * width * widths[-1]
+    return {name: config.encoder if space in supported else _default(space, spec) for name, space in spaces.items()}
 
 
-class AtariEncoder(ObservationEncoder):
-    """ResNet with group normalisation, linear to N (appendix A.1)."""
-
-    reads = (Image,)
-
-    resnet: ResNet
-    linear: Linear
-
-    def __init__(self, shape: tuple[int, int, int], size: int, key: Array) -> None:
-        resnet, linear = jax.random.split(key)
-        self.resnet = ResNet(shape, resnet, normalize=True)
-        self.linear = Linear(ResNet.features(shape), size, linear)
-
-    @classmethod
-    def make(cls, spec: Image, network: NetworkConfig, size: int, key: Array) -> Self:
-        return cls(spec.shape, size, key)
-
-    def __call__(self, observation: UInt8[Array, "n H W c"]) -> Float[Array, "n N"]:
-        return self.linear(self.resnet(observation))
+def encoded_entries(config: NetworkConfig, spec: HasSpaces) -> dict[str, ArraySpace]:
+    """Return the entries that f(o) encodes. The name of the only entry is "" if observations are no dict."""
+    core_only = core_input_entries(config, spec)
+    encoded = {name: space for name, space in _all_entries(spec).items() if name not in core_only}
+    if not encoded:
+        raise UserError(
+            f"network.core_inputs {', '.join(config.core_inputs)} leaves no entry of the observations of {spec.name!r} "
+            "to be encoded and predicted: take one out"
+        )
+    return encoded
 
 
-class HardEightEncoder(ObservationEncoder):
-    """ResNet, linear 1024, layer normalisation, ReLU, linear to N (appendix A.2)."""
+def core_input_entries(config: NetworkConfig, spec: HasSpaces) -> dict[str, ArraySpace]:
+    """Return the entries that only the core reads. Raise UserError for an entry that is missing or unsupported."""
+    entries, selected = _all_entries(spec), {}
+    for name in config.core_inputs:
+        if not name or name not in entries:
+            readable = [each for each, space in entries.items() if each and isinstance(space, CORE_INPUT_SPACES)]
+            raise unknown_name("entry of network.core_inputs", name, readable or ["(no entries)"])
+        if not isinstance(entries[name], CORE_INPUT_SPACES):
+            accepted = " or ".join(space.__name__ for space in CORE_INPUT_SPACES)
+            raise UserError(f"network.core_inputs {name!r} is {entries[name]}: it must be a {accepted}")
+        selected[name] = entries[name]
+    return selected
 
-    reads = (Image,)
 
-    resnet: ResNet
-    hidden: Linear
-    norm: LayerNorm
-    linear: Linear
+def _all_entries(spec: HasSpaces) -> dict[str, ArraySpace]:
+    entries = spec.observation if isinstance(spec.observation, dict) else {"": spec.observation}
+    for space in entries.values():
+        if not isinstance(space, ArraySpace):
+            raise UserError(
+                f"the observation space of {spec.name!r} is {space}: it must be an Image, Vector, Grid or Tokens of "
+                "byol_explore.spaces, or a flat dict of them"
+            )
+    return entries
 
-    def __init__(self, shape: tuple[int, int, int], size: int, key: Array, *, hidden: int = 1024) -> None:
-        resnet, first, second = jax.random.split(key, 3)
-        self.resnet = ResNet(shape, resnet, normalize=False)
-        self.hidden = Linear(ResNet.features(shape), hidden, first)
-        self.norm = LayerNorm(hidden)
-        self.linear = Linear(hidden, size, second)
 
-    @classmethod
-    def make(cls, spec: Image, network: NetworkConfig, size: int, key: Array) -> Self:
-        return cls(spec.shape, size, key)
-
-    def __call__(self, observation: UInt8[Array, "n H W c"]) -> Float[Array, "n N"]:
-        return self.linear(jax.nn.relu(self.norm(self.hidden(self.resnet(observation)))))
+def _default(space: type[ArraySpace], spec: HasSpaces) -> str:
+    if space not in DEFAULT_ENCODERS:
+        raise UserError(
+            f"there is no default encoder for {space.__name__} in the observations of {spec.name!r}: "
+            "set network.encoder"
+        )
+    return DEFAULT_ENCODERS[space]

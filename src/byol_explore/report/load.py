@@ -1,40 +1,49 @@
-"""Runs as the report needs them: every run directory below some directories, read once, as columns of numbers."""
+"""Load runs for a report: find the run directories, read each once, name and order their variants.
+
+A variant is a group of runs that differ only in task and seed. Runs that cannot be read are listed with the reason and
+left out.
+"""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from byol_explore.errors import UserError
-from byol_explore.registries import METHODS
-from byol_explore.report.finding import folders, natural
-from byol_explore.report.log_columns import Log, read_log
-from byol_explore.report.logs import PLAIN, log_of
-from byol_explore.report.metrics_table import SUCCESS
-from byol_explore.report.own_files import DAMAGE, read_object
-from byol_explore.report.run_config import read_config
-from byol_explore.report.words import brief, listed, printable, shown_path, why
-from byol_explore.settings.presets import ABLATIONS
+from byol_explore.config.presets import ABLATIONS
+from byol_explore.errors import UserError, unknown_name
+from byol_explore.registry import METHODS
+from byol_explore.report.read_runs import (
+    MetricColumns,
+    natural_key,
+    read_columns,
+    read_config_leniently,
+    read_study,
+    walk_folders,
+)
+from byol_explore.storage.metrics import LOG_NAME, find_log
+from byol_explore.storage.run_directory import is_finished
+from byol_explore.utils.files import DAMAGE_ERRORS, read_json_object
+from byol_explore.utils.formatting import display_path, error_text, escape_unprintable, join_list, truncate
 
 _SEED = re.compile(r"-seed\d+$")
 
 
 class Run(NamedTuple):
     directory: Path
-    root: Path  # the directory that was given, at or above it
+    root: Path  # the directory given by the user, at or above `directory`
     variant: str
-    env: str  # its tasks, with commas
+    env: str  # as configured: one task, or several with commas
     seed: int
-    config: dict[str, Any]  # with dots in the names: "curiosity.horizon"
-    summary: dict[str, Any]  # empty while it trains
-    log: Log
+    config: dict[str, Any]  # by dotted name: "curiosity.horizon"
+    summary: dict[str, Any]  # empty until training has ended
+    log: MetricColumns
 
     @property
     def tasks(self) -> list[str]:
-        """As its log names them, or its configuration as long as there is no log."""
+        """Return task names from the log; from the configuration as long as there is no log line."""
         return self.log.tasks
 
     @property
@@ -46,73 +55,91 @@ class Run(NamedTuple):
         return int(self.steps[-1]) if len(self.steps) else 0
 
     @property
-    def task_words(self) -> str:
-        """Its tasks in few words."""
-        return listed(self.tasks, most=2)
+    def seconds(self) -> float:
+        """Return the training time until the last log line; NaN without one."""
+        return float(np.fmax.reduce(self.log.columns["elapsed_seconds"], initial=np.nan))
+
+    @property
+    def task_text(self) -> str:
+        return join_list(self.tasks, 2)
 
     @property
     def is_finished(self) -> bool:
-        """It has a summary, and has not gone on since."""
-        ended = bool(self.summary) and not self.summary.get("interrupted", False)
-        return ended and self.summary.get("steps", 0) >= self.last_step
+        rate = float(self.config.get("stop_at_success_rate", 0.0))
+        return is_finished(self.summary, int(self.config.get("steps", 0)), rate)
 
     @property
     def stopped_at_success(self) -> bool:
-        """Whether it ended early because nothing was left to learn, and not because somebody stopped it."""
-        enough, success = float(self.config.get("stop_at_success", 0.0)), self.log.columns[SUCCESS.name]
-        early = self.is_finished and 0 < self.last_step < int(self.config.get("steps", 0))
-        return early and enough > 0.0 and bool(success[-1] >= enough)
+        """Return True if the run ended before its last step because its success rate was high enough."""
+        return self.is_finished and self.summary["steps"] < int(self.config.get("steps", 0))
+
+    @property
+    def state(self) -> str:
+        if not len(self.steps):
+            return "no log line yet"
+        if self.stopped_at_success:
+            return "stopped at success"
+        if self.is_finished:
+            return "done"
+        return "interrupted" if self.summary else "not finished"
 
 
 class Runs(NamedTuple):
     """All runs of a report."""
 
-    runs: list[Run]  # by variant, tasks and seed
+    runs: list[Run]  # by variant, env and seed
     variants: list[str]  # the main one first
     tasks: list[str]
     roots: list[Path]
-    unreadable: list[str]  # directories whose configuration cannot be read, with the reason
-    by_return: frozenset[str]  # tasks whose scores are returns: no success is defined, or nothing was evaluated
+    unreadable: list[str]  # directories that cannot be read, with the reason
+    scored_by_return: frozenset[str]  # tasks whose score is the training return: no success defined, or not evaluated
 
     @property
     def normalized(self) -> list[str]:
-        """Tasks whose scores can be compared with each other: something says what 0 and 100 percent are."""
-        return [task for task in self.tasks if task not in self.by_return]
+        """Return the tasks with comparable scores: 0 and 100 percent are defined."""
+        return [task for task in self.tasks if task not in self.scored_by_return]
 
     @property
     def main(self) -> str:
         return self.variants[0]
 
-    def of(self, variant: str, task: str | None = None) -> list[Run]:
-        """Runs of a variant, on a task; by seed."""
-        return [run for run in self.runs if run.variant == variant and (task is None or task in run.tasks)]
-
-    def method(self, variant: str) -> str:
-        return str(self.of(variant)[0].config.get("method"))
-
-    def regime(self, variant: str) -> str:
-        """Without a curiosity every regime is the same."""
-        return "mixed" if self.method(variant) == "none" else str(self.of(variant)[0].config.get("regime"))
+    def select(self, variant: str | None = None, task: str | None = None, env: str | None = None) -> list[Run]:
+        """Return the runs of a variant, on a task, with an env: those that are given."""
+        return [
+            run
+            for run in self.runs
+            if variant in (None, run.variant) and env in (None, run.env) and (task is None or task in run.tasks)
+        ]
 
     def groups(self) -> list[tuple[str, list[str]]]:
-        """Variants that are shown together, the main one in every group; all of them if there is one kind.
+        """Return groups of variants plotted together as (name, variants): baselines, ablations, other regimes.
 
-        As in the paper there are baselines and ablations; and there are those whose rewards are of another regime.
+        The main variant is in every group, as in the paper. One unnamed group if there is only one kind.
         """
         others: dict[str, list[str]] = {"baselines": [], "ablations": [], "regimes": []}
+        main_method, main_regime = self._method_and_regime(self.main)
         for variant in self.variants[1:]:
-            if self.regime(variant) != self.regime(self.main):
-                others["regimes"].append(variant)
-            else:
-                others["ablations" if self.method(variant) == self.method(self.main) else "baselines"].append(variant)
+            method, regime = self._method_and_regime(variant)
+            kind = "ablations" if method == main_method else "baselines"
+            others[kind if regime == main_regime else "regimes"].append(variant)
         groups = [(kind, [self.main, *variants]) for kind, variants in others.items() if variants]
         return groups if len(groups) > 1 else [("", self.variants)]
 
+    def _method_and_regime(self, variant: str) -> tuple[Any, Any]:
+        config = self.select(variant)[0].config
+        # without curiosity all regimes are equal
+        return config["method"], "mixed" if config["method"] == "none" else config.get("regime")
 
-def load_runs(directories: str | Path | Iterable[str | Path]) -> Runs:
-    """Every run at or below a directory, or several; a UserError for one that holds none.
 
-    What cannot be read is named in the result and left out.
+def load_runs(directories: str | Path | Iterable[str | Path], *, main: str = "") -> Runs:
+    """Load every run at or below one or several directories; raise UserError if there is none.
+
+    Args:
+      directories: run or study directories, or directories above them.
+      main: the variant that others are compared with; see `_main_variant` for the default.
+
+    Returns:
+      The runs, with variants in the order in which a report shows them.
     """
     roots = [Path(directories)] if isinstance(directories, str | Path) else [Path(each) for each in directories]
     if not roots:
@@ -123,124 +150,134 @@ def load_runs(directories: str | Path | Iterable[str | Path]) -> Runs:
         _load_below(root, found, unreadable)
     if not found:
         raise UserError(f"no run can be read: {unreadable[0]}")
-    loaded = _named_alike(list(found.values()))
-    by_return = _without_score(loaded)
-    runs = _told_apart([_scored_by_return(run, by_return) for run in loaded])
-    variants = _in_order(runs)
+    loaded = _share_task_names(list(found.values()))
+    by_return = _tasks_without_score(loaded)
+    runs = _separate_variants([_score_by_return(run, by_return) for run in loaded])
+    variants = _order_variants(runs, main or _main_variant(runs, roots))
     runs.sort(key=lambda run: (variants.index(run.variant), run.env, run.seed))
-    return Runs(runs, variants, _all_tasks(runs), roots, list(dict.fromkeys(unreadable)), by_return)
+    tasks = list(dict.fromkeys(task for run in runs for task in run.tasks))
+    return Runs(runs, variants, tasks, roots, list(dict.fromkeys(unreadable)), by_return)
 
 
 def _load_below(root: Path, found: dict[Path, Run], unreadable: list[str]) -> None:
-    """Add the runs at or below a directory to those that were found already, by their real paths."""
+    """Add the runs at or below `root` to `found`, by their real paths, and unreadable ones to `unreadable`."""
     if not root.is_dir():
-        raise UserError(f"{printable(root)} is not a directory: name one that holds runs")
-    below = list(folders(root))
+        raise UserError(f"{escape_unprintable(root)} is not a directory: name one that holds runs")
+    below = list(walk_folders(root))
     if not any(folder.is_run or folder.why_unreadable for folder in below):
-        raise UserError(
-            f"{printable(root)} holds no run: neither it nor anything below it has config.json and metrics.jsonl"
-        )
-    for path, is_run, unread in below:
-        if unread:
-            unreadable.append(_reason(path, root, unread))
-        elif is_run and path.resolve() not in found:
+        raise UserError(f"{escape_unprintable(root)} holds no run: no directory in it has config.json and {LOG_NAME}")
+    for path, is_run, reason in below:
+        if is_run and path.resolve() not in found:
             try:
                 found[path.resolve()] = _load_run(path, root)
-            except DAMAGE as error:
-                unreadable.append(_reason(path, root, why(error)))
-
-
-def _reason(path: Path, root: Path, words: str) -> str:
-    return f"{shown_path(path, root)}: {brief(words)}"
+            except DAMAGE_ERRORS as error:
+                reason = error_text(error)
+        if reason:
+            unreadable.append(f"{display_path(path, root)}: {truncate(reason)}")
 
 
 def _load_run(directory: Path, root: Path) -> Run:
-    config = read_config(directory)
-    metrics = log_of(directory)
+    config = read_config_leniently(directory)
+    metrics = find_log(directory)
     if metrics is None:
-        raise ValueError(f"{PLAIN} is no file in this directory")
+        raise ValueError(f"{LOG_NAME} is no file in this directory")
     status = metrics.stat()
-    log = read_log(metrics, config["env"], (status.st_mtime_ns, status.st_size))
-    variant = _variant(directory, config)
+    log = read_columns(metrics, config["env"], (status.st_mtime_ns, status.st_size))
+    variant = _variant_name(directory, config)
     return Run(directory, root, variant, config["env"], config["seed"], config, _summary(directory), log)
 
 
 def _summary(directory: Path) -> dict[str, Any]:
-    """Empty where there is none, or none that says its steps."""
+    """Read summary.json; empty if it is missing or damaged."""
     try:
-        summary = read_object(directory, "summary.json")
+        return read_json_object(directory, "summary.json")
     except (OSError, ValueError):
         return {}
-    return summary if isinstance(summary.get("steps", 0), int) else {}
 
 
-def _variant(directory: Path, config: dict[str, Any]) -> str:
-    """The directory's name without its seed; a directory named otherwise is called after its configuration."""
+def _variant_name(directory: Path, config: dict[str, Any]) -> str:
+    """Return the directory's name without "-seedN"; without this suffix a name from the configuration."""
     if _SEED.search(directory.name):
-        return printable(_SEED.sub("", directory.name))
+        return escape_unprintable(_SEED.sub("", directory.name))
     changes = (("ablation", "none"), ("regime", "mixed"))
     return "-".join([config["method"], *(config[name] for name, usual in changes if config.get(name, usual) != usual)])
 
 
-def _named_alike(runs: list[Run]) -> list[Run]:
-    """A run without a log line has the tasks of others in the same environments: it does not know them yet."""
+def _share_task_names(runs: list[Run]) -> list[Run]:
+    """Give runs without a log line the task names of other runs in the same env."""
     logs = {run.env: run.log for run in runs if len(run.steps)}
-    return [run if len(run.steps) or run.env not in logs else run._replace(log=logs[run.env].emptied()) for run in runs]
+    return [
+        run if len(run.steps) or run.env not in logs else run._replace(log=logs[run.env].without_rows()) for run in runs
+    ]
 
 
-def _without_score(runs: list[Run]) -> frozenset[str]:
-    """Tasks that have returns but in no run a score."""
+def _tasks_without_score(runs: list[Run]) -> frozenset[str]:
+    """Return the tasks with returns but without a score in any run."""
     logged = [(task, run.log.scores[task], run.log.returns[task]) for run in runs for task in run.tasks]
     scored = {task for task, scores, _ in logged if np.isfinite(scores).any()}
     return frozenset(task for task, _, returns in logged if np.isfinite(returns).any()) - scored
 
 
-def _scored_by_return(run: Run, tasks: frozenset[str]) -> Run:
+def _score_by_return(run: Run, tasks: frozenset[str]) -> Run:
     scores = {task: run.log.returns[task] if task in tasks else scores for task, scores in run.log.scores.items()}
     return run._replace(log=run.log._replace(scores=scores))
 
 
-def _told_apart(runs: list[Run]) -> list[Run]:
-    """Runs that share variant, task and seed, or a task among different others, are named after where they are."""
+def _separate_variants(runs: list[Run]) -> list[Run]:
+    """Rename variants that clash: two runs with the same task and seed, or the same task in different envs.
+
+    The new names come from the directories, with more of the path as long as names still clash.
+    """
     names: tuple[Callable[[Run], str], ...] = (
-        lambda run: run.variant,
-        lambda run: f"{run.variant} in {printable(run.root.name)}",
-        lambda run: printable(_SEED.sub("", run.directory.relative_to(run.root.parent).as_posix())),
-        lambda run: printable(run.directory),
+        lambda run: f"{run.variant} in {escape_unprintable(run.root.name)}",
+        lambda run: escape_unprintable(_SEED.sub("", run.directory.relative_to(run.root.parent).as_posix())),
+        lambda run: escape_unprintable(run.directory),
     )
     for name in names:
-        alike: dict[tuple[str, str], list[Run]] = defaultdict(list)
+        by_task: dict[tuple[str, str], list[Run]] = defaultdict(list)
         for run in runs:
             for task in run.tasks:
-                alike[run.variant, task].append(run)
+                by_task[run.variant, task].append(run)
         clashing = {
             variant
-            for (variant, _), group in alike.items()
+            for (variant, _), group in by_task.items()
             if len({run.seed for run in group}) < len(group) or len({run.env for run in group}) > 1
         }
         runs = [run._replace(variant=name(run)) if run.variant in clashing else run for run in runs]
     return runs
 
 
-def _in_order(runs: list[Run]) -> list[str]:
-    """Main variant, methods, ablations as the paper lists them, and others by name."""
-    first, methods = {run.variant: run for run in reversed(runs)}, METHODS.names()
+def _main_variant(runs: list[Run], roots: list[Path]) -> str:
+    """Choose the variant that others are compared with.
 
-    def place(name: str) -> tuple[Any, ...]:
-        run = first[name]
-        method, ablation = run.config.get("method"), run.config.get("ablation")
-        plain = ablation == "none"
-        return (
-            name != methods[0],
-            not (plain and method == methods[0]),
-            not plain,
-            methods.index(method) if method in methods else len(methods),
-            list(ABLATIONS).index(ablation) if ablation in ABLATIONS else len(ABLATIONS),
-            natural(name),
-        )
+    The first variant of the study's file that has runs; else byol-explore, without an ablation if possible; else the
+    variant of the method with the most runs.
+    """
+    config = {run.variant: run.config for run in reversed(runs)}  # of each variant's first run
+    for study in filter(None, map(read_study, roots)):
+        if in_study := [name for name in study.variants if name in config]:
+            return in_study[0]
+    counts = Counter(run.config["method"] for run in runs)
 
-    return sorted(first, key=place)
+    def rank(name: str) -> tuple[Any, ...]:
+        method, plain = config[name]["method"], config[name].get("ablation") == "none"
+        return method != "byol-explore", -counts[method], not plain, name != method, natural_key(name)
+
+    return min(config, key=rank)
 
 
-def _all_tasks(runs: list[Run]) -> list[str]:
-    return list(dict.fromkeys(task for run in runs for task in run.tasks))
+def _order_variants(runs: list[Run], main: str) -> list[str]:
+    """Sort variants: the main one, its method without ablations, other methods, ablations in the paper's order."""
+    config = {run.variant: run.config for run in reversed(runs)}
+    if main not in config:
+        raise unknown_name("variant", main, sorted(config, key=natural_key))
+    methods = {name: index for index, name in enumerate(METHODS.names())}
+    ablations = {name: index for index, name in enumerate(ABLATIONS)}
+
+    def rank(name: str) -> tuple[Any, ...]:
+        method, ablation = config[name]["method"], str(config[name].get("ablation"))
+        plain, other = ablation == "none", method != config[main]["method"]
+        places = methods.get(method, len(methods)), ablations.get(ablation, len(ablations))
+        return name != main, not plain or other, not plain, *places, natural_key(name)
+
+    return sorted(config, key=rank)

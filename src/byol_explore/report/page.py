@@ -1,6 +1,6 @@
-"""A report as one HTML page that needs nothing but itself: no server, no fonts or scripts from elsewhere.
+"""A report as one self-contained HTML page: no server, no fonts or scripts from elsewhere.
 
-Tables and texts are plain HTML; what is drawn comes as data in the page, for the scripts in assets/.
+Tables and texts are HTML. Figures are data in the page, drawn by the scripts in assets/.
 """
 
 import base64
@@ -11,28 +11,52 @@ from collections.abc import Iterator
 from html import escape
 from importlib.resources import files
 from itertools import groupby
+from pathlib import PurePath
 from typing import Any
 
 from PIL import Image
 
-from byol_explore.report.model import Bars, Block, Cell, HeatMap, Picture, Plot, Report, Table, Text
-from byol_explore.report.naming import named_sections
-from byol_explore.report.numbers import column_decimals, in_full, is_number, rounded, shown
-from byol_explore.report.own_files import DAMAGE
-from byol_explore.report.palette import RAMP, Stroke, family_stroke, stroke
+from byol_explore.report.model import (
+    RAMP,
+    Bars,
+    Block,
+    HeatMap,
+    LineStyle,
+    Picture,
+    Plot,
+    Report,
+    Section,
+    Table,
+    Text,
+    file_paths,
+    format_column,
+    full_precision,
+    line_style,
+    line_styles,
+    round_nested,
+    unique_sections,
+)
+from byol_explore.utils.files import DAMAGE_ERRORS
 
 GENERATOR = "byol-explore report"
 _SCRIPTS = ("state.js", "plots.js", "bars.js", "maps.js", "page.js")
+_GRIDS = {Plot: "plots", Bars: "plots", HeatMap: "maps", Picture: "pictures"}  # CSS classes
 
 
-def render_page(report: Report, *, version: str = "", files: bool = False) -> str:
-    """The whole page; one with a version asks its server for newer ones, one with files links to those beside it."""
-    sections = list(named_sections(report))
-    blocks = {name: _data(block, report.variants) for _, named in sections for name, block in named}
+def render_page(report: Report, *, version: str = "", link_files: bool = False) -> str:
+    """Return the page as HTML.
+
+    Args:
+      report: the report.
+      version: of a live page, which asks its server for newer ones; empty for a file.
+      link_files: link every figure and table to its files in the folders beside the page.
+    """
+    sections, variants = unique_sections(report), report.variants
+    drawn = [block for section in sections for block in section.blocks if not isinstance(block, Text | Table)]
     data = {
-        "variants": {variant: stroke(variant, report.variants)._asdict() for variant in report.variants},
+        "variants": {variant: line_style(variant, variants)._asdict() for variant in variants},
         "ramp": RAMP,
-        "blocks": {name: data for name, data in blocks.items() if data is not None},
+        "blocks": {block.name: _data(block, variants) for block in drawn},
     }
     parts = {
         "generator": GENERATOR,
@@ -40,16 +64,10 @@ def render_page(report: Report, *, version: str = "", files: bool = False) -> st
         "version": escape(version),
         "connect": "connect-src 'self';" if version else "",
         "style": _asset("page.css"),
-        "script": "\n".join(_asset(name) for name in _SCRIPTS),
-        "legend": "".join(_chip(variant, report.variants) for variant in report.variants),
-        "contents": "".join(
-            f'<li><a href="#{name}">{escape(section.title)}</a></li>'
-            for (name, _), section in zip(sections, report.sections, strict=True)
-        ),
-        "sections": "".join(
-            _section(name, section.title, named, report, files=files)
-            for (name, named), section in zip(sections, report.sections, strict=True)
-        ),
+        "script": "\n".join(map(_asset, _SCRIPTS)),
+        "legend": "".join(_chip(variant, variants) for variant in variants),
+        "contents": "".join(f'<li><a href="#{each.name}">{escape(each.title)}</a></li>' for each in sections),
+        "sections": "".join(_section(each, variants, link_files=link_files) for each in sections),
         "data": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("page.html"))
@@ -59,112 +77,81 @@ def _asset(name: str) -> str:
     return (files("byol_explore.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _section(name: str, title: str, named: list[tuple[str, Block]], report: Report, *, files: bool) -> str:
-    """A section's blocks in their order; neighbours of a kind share a grid."""
-    inside = ""
-    for kind, group in groupby(named, key=lambda pair: _grid_of(pair[1])):
-        rendered = "".join(_block(each, block, report, files=files) for each, block in group)
-        inside += f'<div class="grid {kind}">{rendered}</div>' if kind else rendered
-    heading = f'<h2 id="{name}-title">{escape(title)}</h2>'
-    return f'<section id="{name}" aria-labelledby="{name}-title">{heading}{inside}</section>'
+def _section(section: Section, variants: list[str], *, link_files: bool) -> str:
+    """Return the blocks in their order; neighbours of a kind share a grid."""
+    content = ""
+    for grid, group in groupby(section.blocks, key=lambda block: _GRIDS.get(type(block))):
+        rendered = "".join(_block(block, variants, link_files=link_files) for block in group)
+        content += f'<div class="grid {grid}">{rendered}</div>' if grid else rendered
+    name = section.name
+    heading = f'<h2 id="{name}-title">{escape(section.title)}</h2>'
+    return f'<section id="{name}" aria-labelledby="{name}-title">{heading}{content}</section>'
 
 
-def _grid_of(block: Block) -> str:
-    match block:
-        case Plot() | Bars():
-            return "plots"
-        case HeatMap():
-            return "maps"
-        case Picture():
-            return "pictures"
-        case _:
-            return ""
-
-
-def _block(name: str, block: Block, report: Report, *, files: bool) -> str:
-    match block:
-        case Text():
-            return "".join(_text(block))
-        case Table():
-            links = _links(f"tables/{name}", ("csv", "md", "tex")) if files else ""
-            return _table(name, block, report.variants, links)
-        case _:
-            kinds = ("png", "svg", "csv") if isinstance(block, Plot | Bars) else ("png", "svg")
-            links = _links(f"figures/{name}", (block.kind,) if isinstance(block, Picture) else kinds) if files else ""
-            return (
-                f'<figure class="block" id="block-{name}" data-block="{name}">'
-                f"<figcaption><h3>{escape(block.title)}</h3>{links}</figcaption>"
-                f'<div class="drawing"></div>{_note(block.note if isinstance(block, Plot) else "")}</figure>'
-            )
-
-
-def _links(stem: str, kinds: tuple[str, ...]) -> str:
-    links = " ".join(f'<a href="{stem}.{kind}">{kind}</a>' for kind in kinds)
-    return f'<span class="files">{links}</span>'
+def _block(block: Block, variants: list[str], *, link_files: bool) -> str:
+    if isinstance(block, Text):
+        return "".join(_text(block))
+    name, links, note = block.name, "", ""
+    if link_files:
+        links = " ".join(f'<a href="{path}">{PurePath(path).suffix[1:]}</a>' for path in file_paths(block))
+        links = f'<span class="files">{links}</span>'
+    if isinstance(block, Table | Plot) and block.note:
+        note = f'<p class="note">{escape(block.note)}</p>'
+    is_table = isinstance(block, Table)
+    attributes = (
+        f'class="block table" id="block-{name}"' if is_table else f'class="block" id="block-{name}" data-block="{name}"'
+    )
+    content = _table(block, variants) if is_table else '<div class="drawing"></div>'
+    return (
+        f"<figure {attributes}><figcaption><h3>{escape(block.title)}</h3>{links}</figcaption>{content}{note}</figure>"
+    )
 
 
 def _text(text: Text) -> Iterator[str]:
-    """Paragraphs; neighbouring listings are one."""
-    for listed, paragraphs in groupby(text.paragraphs, key=lambda paragraph: paragraph.startswith("    ")):
-        if listed:
+    """Yield paragraphs; neighbouring listings are one."""
+    for is_listing, paragraphs in groupby(text.paragraphs, key=lambda paragraph: paragraph.startswith("    ")):
+        if is_listing:
             lines = "\n".join(line.removeprefix("    ") for each in paragraphs for line in each.splitlines())
             yield f'<pre tabindex="0"><code>{escape(lines)}</code></pre>'
         else:
             yield from (f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs)
 
 
-def _table(name: str, table: Table, variants: list[str], links: str) -> str:
-    columns = list(zip(*table.rows, strict=True)) or [()] * len(table.columns)
-    decimals = [column_decimals(list(column)) for column in columns]
-    numeric = [any(is_number(cell) for cell in column) for column in columns]
+def _table(table: Table, variants: list[str]) -> str:
+    """Return a scrollable table; a row begins with its heading."""
+    columns = table.formatted_columns()
+    classes = [' class="number"' if column.numeric else "" for column in columns]
     head = "".join(
-        f'<th scope="col"{_numeric(of_numbers)}><button type="button">{_named(title, variants)}</button></th>'
-        for title, of_numbers in zip(table.columns, numeric, strict=True)
+        f'<th scope="col"{css}><button type="button">{_named(column.title, variants)}</button></th>'
+        for column, css in zip(columns, classes, strict=True)
     )
-    coloured = [variants if title == "variant" else [] for title in table.columns]
-    body = "".join(f"<tr>{''.join(_cells(row, decimals, numeric, coloured))}</tr>" for row in table.rows)
-    title = escape(table.title)
-    return (
-        f'<figure class="block table" id="block-{name}"><figcaption><h3>{title}</h3>{links}</figcaption>'
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>{_note(table.note)}</figure>"
-    )
-
-
-def _note(text: str) -> str:
-    return f'<p class="note">{escape(text)}</p>' if text else ""
-
-
-def _cells(row: list[Cell], decimals: list[int], numeric: list[bool], coloured: list[list[str]]) -> Iterator[str]:
-    """The first is its row's heading; in columns of variants, names have the colour of their curves beside them."""
-    for index, cell in enumerate(row):
-        text = _named(shown(cell, decimals[index]), coloured[index])
-        tag = '<th scope="row"' if index == 0 else "<td"
-        yield f"{tag}{_numeric(numeric[index])}{_sorted_by(cell, decimals[index])}>{text}</{tag[1:3]}>"
-
-
-def _sorted_by(cell: Cell, decimals: int) -> str:
-    """What a column is sorted by, where it is not what the cell shows."""
-    value = in_full(cell)
-    return "" if value == shown(cell, decimals) else f' data-value="{escape(value)}"'
+    body = ""
+    for cells in zip(*(zip(column.cells, column.texts, strict=True) for column in columns), strict=True):
+        body += "<tr>"
+        for index, (cell, text) in enumerate(cells):
+            exact = full_precision(cell)  # sorted by this, if it is not the text
+            value = "" if exact == text else f' data-value="{escape(exact)}"'
+            shown = _named(text, variants) if columns[index].title == "variant" else escape(text)
+            tag, scope = ("td", "") if index else ("th", ' scope="row"')
+            body += f"<{tag}{scope}{classes[index]}{value}>{shown}</{tag}>"
+        body += "</tr>"
+    label = f'tabindex="0" role="region" aria-label="{escape(table.title)}"'
+    return f'<div class="scroll" {label}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _named(text: str, variants: list[str]) -> str:
-    return (_swatch(stroke(text, variants)) if text in variants else "") + escape(text)
-
-
-def _numeric(of_numbers: bool) -> str:
-    return ' class="number"' if of_numbers else ""
+    """Return a text, with the colour of its curves if it is a variant."""
+    return (_swatch(line_style(text, variants)) if text in variants else "") + escape(text)
 
 
 def _chip(variant: str, variants: list[str]) -> str:
     return (
         f'<button type="button" class="chip" data-variant="{escape(variant)}" aria-pressed="true">'
-        f"{_swatch(stroke(variant, variants))}{escape(variant)}</button>"
+        f"{_named(variant, variants)}</button>"
     )
 
 
-def _swatch(line: Stroke) -> str:
+def _swatch(line: LineStyle) -> str:
     dashes = " ".join(map(str, line.dashes)) or "none"
     return (
         f'<svg class="swatch" viewBox="0 0 18 8" aria-hidden="true" style="--c:light-dark({line.light},{line.dark})">'
@@ -172,63 +159,44 @@ def _swatch(line: Stroke) -> str:
     )
 
 
-def _data(block: Block, variants: list[str]) -> dict[str, Any] | None:
-    """What a script needs to draw a block; None for one that is plain HTML."""
+def _data(block: Plot | Bars | HeatMap | Picture, variants: list[str]) -> dict[str, Any]:
+    """Return the data that a script draws a block from."""
     match block:
         case Plot():
-            return _plot_data(block, variants)
+            return {"kind": "plot", **block._asdict(), **_curves_data(block, variants)}
         case Bars():
-            return {"kind": "bars", "title": block.title, "x_label": block.x_label, "bars": list(_bars_data(block))}
+            texts = format_column([bar.value for bar in block.bars])
+            bars = [{**bar._asdict(), "shown": text} for bar, text in zip(block.bars, texts, strict=True)]
+            return {"kind": "bars", **block._asdict(), "bars": round_nested(bars)}
         case HeatMap():
-            slices = [{"label": label, "values": _round_all(rows)} for label, rows in block.slices]
-            return {
-                "kind": "map", "title": block.title, "floor": block.floor, "slices": slices, "unit": block.unit,
-                "logarithmic": block.logarithmic,
-            }  # fmt: skip
+            return {"kind": "map", **round_nested(block._asdict())}
         case Picture():
             source = f"data:image/{block.kind};base64,{base64.b64encode(block.data).decode()}"
             return {"kind": "picture", "title": block.title, "source": source, "size": _size(block)}
-        case _:
-            return None
 
 
-def _bars_data(bars: Bars) -> Iterator[dict[str, Any]]:
-    decimals = column_decimals(list(bars.values))
-    for variant, value, low, high in zip(bars.variants, bars.values, bars.low, bars.high, strict=True):
-        numbers = {"value": rounded(value), "low": rounded(low), "high": rounded(high)}
-        yield {"variant": variant, "shown": shown(value, decimals), **numbers}
+def _curves_data(plot: Plot, variants: list[str]) -> dict[str, Any]:
+    """Return the curves and the distinct x that they share; curves that are not variants carry their style."""
+    grids: list[list[float]] = []
+    curves = []
+    for curve, style in zip(plot.curves, line_styles([each.variant for each in plot.curves], variants), strict=True):
+        data = round_nested(curve._asdict())
+        x = data.pop("x")
+        if x not in grids:
+            grids.append(x)
+        data["grid"] = grids.index(x)
+        if data["low"] == data["mean"] == data["high"]:
+            del data["low"], data["high"]
+        if curve.variant not in variants:
+            data["stroke"] = style._asdict()
+        curves.append(data)
+    return {"grids": grids, "curves": curves}
 
 
 def _size(picture: Picture) -> dict[str, int]:
-    """Width and height, so that nothing moves when it is loaded; nothing for a damaged one."""
+    """Return width and height, which reserve the place until the picture is loaded; empty if it is damaged."""
     try:
         width, height = Image.open(io.BytesIO(picture.data)).size
-    except (*DAMAGE, Image.DecompressionBombError):
+    except (*DAMAGE_ERRORS, Image.DecompressionBombError):
         return {}
     return {"width": width, "height": height}
-
-
-def _plot_data(plot: Plot, variants: list[str]) -> dict[str, Any]:
-    """Curves that share their x share it here too; those that are no variants bring their colours."""
-    others = [curve.variant for curve in plot.curves if curve.variant not in variants]
-    grids: list[list[float | int | None]] = []
-    curves = []
-    for curve in plot.curves:
-        x = [rounded(value) for value in curve.x]
-        if x not in grids:
-            grids.append(x)
-        mean, low, high = ([rounded(value) for value in values] for values in (curve.mean, curve.low, curve.high))
-        data: dict[str, Any] = {"variant": curve.variant, "grid": grids.index(x), "mean": mean}
-        if low != mean or high != mean:
-            data |= {"low": low, "high": high}
-        if curve.variant in others:
-            data["stroke"] = family_stroke(others.index(curve.variant), len(others))._asdict()
-        curves.append(data)
-    return {
-        "kind": "plot", "title": plot.title, "x_label": plot.x_label, "y_label": plot.y_label,
-        "range": plot.y_range, "logarithmic": plot.logarithmic, "grids": grids, "curves": curves,
-    }  # fmt: skip
-
-
-def _round_all(rows: list[list[float | None]]) -> list[list[float | int | None]]:
-    return [[rounded(value) for value in row] for row in rows]

@@ -1,6 +1,21 @@
-"""Acting and learning inside one compiled program, for environments that run inside jit (Anakin)."""
+"""Acting and learning inside one compiled program, for environments that run inside jit (Anakin).
 
-from collections.abc import Sequence
+One dispatch is a `lax.scan` over rounds. A round acts with the target policy for T - 1 steps (`Anakin.rollout`) and
+then performs all updates of the learner. Environments are sharded over the devices: acting is a `shard_map` without
+communication, the learner's state is replicated, and the compiler inserts the sums over devices.
+
+Random keys. Every environment has its own key, made from the run's seed and carried in `ActorState.key`. A step splits
+it once, for the action and for the next step. Resets and the choice of tasks use a second key per environment, which
+`envs/vector.py` carries. So an environment's episodes depend neither on the number of devices nor on the device it is
+on. V-MPO's minibatches depend on environment numbers alone (`Learner.split_rows`), PPO's also on the seed and the
+learner step.
+
+All keys, environment states and recurrent states are part of `AnakinState`, which checkpoints hold. Hence a resumed run
+equals an uninterrupted one bit for bit; on another number of devices only the order of floating-point sums differs.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,197 +24,201 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from byol_explore.agent import Situation, turn
-from byol_explore.envs.base import Environment
-from byol_explore.envs.drawn import make_vector
-from byol_explore.envs.tasks import count_tasks
-from byol_explore.learner import Learner
-from byol_explore.learner_state import LearnerState, UpdateOutput
-from byol_explore.networks.assembly import Actor
+from byol_explore.agent.acting import RolloutCarry, act_and_step, split_key
+from byol_explore.agent.learner import TRAJECTORY_ENV_AXES, Learner
+from byol_explore.agent.state import FiniteChecks, LearnerState
+from byol_explore.config.config import Config
+from byol_explore.envs.interface import JitEnvironment, count_tasks
+from byol_explore.envs.vector import VectorEnv, make_vector_env
+from byol_explore.networks.centering import warmup_observations_jit
+from byol_explore.networks.representation import Actor
 from byol_explore.runtime.base import (
     AXIS,
-    SHARED_OUT,
-    WHOLE,
+    REPLICATED,
     DispatchOutput,
-    Episodes,
-    Steps,
-    put,
-    share,
-    spread,
-    strongly_typed,
+    EpisodeStats,
+    RolloutStats,
+    Runtime,
+    drop_weak_types,
+    partition_spec,
+    put_global,
+    shard_map_envs,
 )
-from byol_explore.runtime.first_look import look_inside
-from byol_explore.runtime.learning import learn
-from byol_explore.settings.config import Config
-from byol_explore.types import AnyArray, Array, Device, Memory, PyTree, TimeStep, Trajectory
+from byol_explore.types import AnyArray, Array, Device, PyTree, RecurrentState, TimeStep, Trajectory
 
 
 class ActorState(NamedTuple):
-    """Everything on the acting side, so that a checkpoint continues in the middle of an episode."""
+    """State of the acting side; complete, so that a checkpoint continues in the middle of an episode."""
 
-    envs: PyTree
+    envs: PyTree  # [E, ...]
     timestep: TimeStep  # [E, ...]
-    memory: Memory  # [E, ...]
+    memory: RecurrentState  # [E, ...]
     episode_return: Array  # [E]
     length: Array  # [E]
-    key: Array  # [1] per share
+    key: Array  # [E] for future actions
 
 
-class Told(NamedTuple):
-    """What is told of the steps of a rollout, beside what the learner gets."""
+class StepInfo(NamedTuple):
+    """Statistics of the steps of a rollout, for callbacks."""
 
-    episodes: Episodes  # [T-1, E]
-    places: AnyArray  # [T-1, E, P] where the step led
-    reached: AnyArray | None  # [T-1, E, S] stages of the episode so far; None where there are none
-
-
-class Round(NamedTuple):
-    """What a round of acting and learning says."""
-
-    updates: UpdateOutput
-    task: Array  # [T-1, E]
-    told: Told
+    episodes: EpisodeStats  # [T-1, E]
+    positions: AnyArray  # [T-1, E, P] of the agent after the step
+    stages_reached: AnyArray | None  # [T-1, E, S] stages of the episode so far; None without stages
 
 
-_ROLLED: Any = (0, SHARED_OUT, 1)  # where environments are in what a rollout returns
+class RoundOutput(NamedTuple):
+    """Results of one round of acting and learning."""
+
+    metrics: dict[str, Array]  # [updates, ...]
+    finite: FiniteChecks  # flags [updates, quantities]
+    stats: RolloutStats
 
 
 class AnakinState(NamedTuple):
-    learner: LearnerState
-    actor: ActorState
+    """Complete state of a run inside jit."""
+
+    learner: LearnerState  # replicated
+    actor: ActorState  # sharded over environments
 
 
-class Anakin:
-    """The jit runtime: `dispatch` is the one compiled function of a run.
+class Anakin(Runtime):
+    """Runtime of environments inside jit: `dispatch` is the one compiled function of a run."""
 
-    Environments are spread evenly over the devices. Each device acts in its own and holds its share of every batch; how
-    the learner's sums go over all of them is the compiler's business. Its state is the same on all of them.
-    There are as many shares as devices, unless a run goes on with another number than it began with. Every environment
-    and every batch stays what it was then: each device has several shares, or where these do not come out even,
-    acting is the compiler's business too.
-    """
-
-    def __init__(
-        self, config: Config, envs: list[Environment], devices: Sequence[Device] | None = None,
-        shares: int | None = None,
-    ) -> None:  # fmt: skip
-        devices = jax.devices() if devices is None else devices
-        self.config = config
-        self.mesh = Mesh(np.asarray(devices), (AXIS,))
-        self.shares = len(devices) if shares is None else shares
-        self._kinds = envs
-        self.envs = make_vector(envs, config.runtime.num_envs // self.shares, config.tasks)  # of a share
+    def __init__(self, config: Config, envs: list[JitEnvironment], devices: Sequence[Device] | None = None) -> None:
+        self.config, self._env_list = config, envs
+        self.mesh = Mesh(np.asarray(jax.devices() if devices is None else devices), (AXIS,))
+        self.envs = self._make_envs(config.runtime.num_envs // self.mesh.size)  # the share of one device
         self.learner = Learner(config, self.envs.spec, count_tasks(envs), in_turn=True)
-        whole, shared = (NamedSharding(self.mesh, share(axis)) for axis in (WHOLE, 0))
-        keys = whole if self.shares % len(devices) else shared
-        self._placement: Any = AnakinState(whole, ActorState(*[shared] * 5, key=keys))  # pyright: ignore[reportArgumentType]
-        self._rounds = jax.jit(self._act_and_learn, donate_argnums=0, out_shardings=(self._placement, whole))
-        self._gather = jax.jit(lambda state: state, out_shardings=whole)
+        replicated, sharded = (NamedSharding(self.mesh, partition_spec(axis)) for axis in (REPLICATED, 0))
+        self._sharding: Any = AnakinState(replicated, sharded)  # pyright: ignore[reportArgumentType]
+        self._init = jax.jit(self._init_state)
+        self._jitted = jax.jit(self._act_and_learn, donate_argnums=0, out_shardings=(self._sharding, replicated))
+        self._compiled: Future[Callable[[AnakinState], tuple[AnakinState, RoundOutput]]] | None = None
+        self._gather = jax.jit(lambda state: state, out_shardings=replicated)
 
-    def init(self, seed: int, *, restored: bool = False) -> AnakinState:
-        """The state before the first step."""
-        return self.place(self.fresh(seed, restored=restored))
+    def _make_envs(self, count: int) -> VectorEnv:
+        return make_vector_env(self._env_list, count, self.config.task_sampling)
 
-    def fresh(self, seed: int, *, restored: bool = False) -> AnakinState:
-        """The same on one device, with the environments of all."""
-        _, env_key, actor_key = jax.random.split(jax.random.key(seed), 3)
-        learner = self.init_learner(seed, restored=restored)
-        shares = [self._init_actor(learner.acting, *keys) for keys in zip(
-            jax.random.split(env_key, self.shares), jax.random.split(actor_key, self.shares), strict=True
-        )]  # fmt: skip
-        actor = jax.tree.map(lambda *xs: jnp.concatenate(xs), *shares)
-        return jax.tree.map(strongly_typed, AnakinState(learner, actor))
+    def init_on_host(self, seed: int, *, restored: bool = False) -> AnakinState:
+        # Shapes are known without computing anything: the main program compiles while the state is initialised.
+        observation = jax.eval_shape(partial(self._warmup_observations, seed, restored=restored))
+        self._compile_ahead(jax.eval_shape(self._init, seed, observation))
+        return self._init(seed, self._warmup_observations(seed, restored=restored))
 
-    def place(self, state: AnakinState) -> AnakinState:
-        learner, actor = self._placement
-        return AnakinState(put(state.learner, learner), ActorState(*map(put, state.actor, actor)))
+    def _warmup_observations(self, seed: int, *, restored: bool) -> PyTree:
+        """Return observations [n, ...] to centre encoders on; None if a checkpoint will replace them."""
+        warm_up = self.config.network.center_encoders and not restored
+        return warmup_observations_jit(self._env_list, seed) if warm_up else None
 
-    def gathered(self, state: AnakinState) -> AnakinState:
-        """As it is where this process has all devices, else with the environments of all on each."""
+    def _init_state(self, seed: Array, observation: PyTree) -> AnakinState:
+        """Return the state before the first step, with encoders centred on observations [n, ...] if there are any."""
+        learner_key, env_key, actor_key = jax.random.split(jax.random.key(seed), 3)
+        learner = self.learner.init(learner_key, observation)
+        state = AnakinState(learner, self.init_actor(learner.target_actor, env_key, actor_key))
+        return jax.tree.map(drop_weak_types, state)
+
+    def _compile_ahead(self, state: AnakinState) -> None:
+        """Compile `dispatch` once, in a thread, for a state of these shapes."""
+        if self._compiled is not None:
+            return
+        learner, actor = (
+            jax.tree.map(lambda x, s=sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), part)
+            for part, sharding in zip(state, self._sharding, strict=True)
+        )
+        lowered = self._jitted.lower(AnakinState(learner, actor))
+        # Compiling releases the interpreter's lock. Python waits for the thread at exit.
+        thread = ThreadPoolExecutor(1)
+        self._compiled = thread.submit(lowered.compile)
+        thread.shutdown(wait=False)
+
+    def shard(self, state: AnakinState) -> AnakinState:
+        learner, actor = self._sharding
+        return AnakinState(put_global(state.learner, learner), put_global(state.actor, actor))
+
+    def gather(self, state: AnakinState) -> AnakinState:
+        """Replicate the acting side if this process does not have all devices."""
         return AnakinState(state.learner, self._gather(state.actor)) if self.mesh.is_multi_process else state
 
     def init_learner(self, seed: int, *, restored: bool = False) -> LearnerState:
-        look = self.config.network.center and not restored
-        observation = look_inside(self._kinds, seed) if look else None
-        return jax.jit(self.learner.init)(jax.random.split(jax.random.key(seed), 3)[0], observation)
+        return self._init(seed, self._warmup_observations(seed, restored=restored)).learner
 
-    def _init_actor(self, acting: Actor, env_key: Array, actor_key: Array) -> ActorState:
-        states, timestep = jax.jit(self.envs.reset)(env_key)
-        count = self.envs.num_envs
+    def init_actor(self, actor: Actor, env_key: Array, actor_key: Array) -> ActorState:
+        """Reset all environments, on one device.
+
+        Args:
+          actor: parameters that define the recurrent state.
+          env_key: random key of resets and tasks.
+          actor_key: random key of actions; each environment gets a key of its own.
+        """
+        count = self.config.runtime.num_envs
+        states, timestep = self._make_envs(count).reset(env_key)
         return ActorState(
             envs=states,
             timestep=timestep,
-            memory=acting.initial_memory(self.envs.spec, count),
+            memory=actor.initial_state(self.envs.spec, count),
             episode_return=jnp.zeros((count,)),
             length=jnp.zeros((count,), jnp.int32),
-            key=actor_key[None],
+            key=jax.random.split(actor_key, count),
         )
 
     def dispatch(self, state: AnakinState) -> tuple[AnakinState, DispatchOutput]:
-        """One call of the compiled program."""
-        state, rounds = self._rounds(state)
-        (metrics, finite, rewards), task, told = jax.device_get(rounds)
+        """Call the compiled program once."""
+        program = self._jitted if self._compiled is None else self._compiled.result()
+        state, rounds = program(state)
+        metrics, finite, stats = jax.device_get(rounds)
         metrics, finite = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (metrics, finite))
-        envs = np.arange(self.config.runtime.num_envs)
-        steps = []
-        for index in range(self.config.runtime.rollouts_per_dispatch):
-            episodes, places, reached = jax.tree.map(lambda x, i=index: x[i], told)
-            steps.append(Steps(envs, task[index], episodes, places, rewards[index], reached))
-        return state, DispatchOutput(metrics, finite, steps)
+        rollouts = [jax.tree.map(lambda x, i=index: x[i], stats) for index in range(len(stats.env_ids))]
+        return state, DispatchOutput(metrics, finite, rollouts)
 
-    def _act_and_learn(self, state: AnakinState) -> tuple[AnakinState, Round]:
-        """Several rounds of: act with the target policy for a sequence, then learn from it batch by batch."""
-        roll = self._roll_shares
-        if self.shares % self.mesh.size == 0:
-            roll = spread(roll, self.mesh, (WHOLE, 0), _ROLLED)
+    def _act_and_learn(self, state: AnakinState) -> tuple[AnakinState, RoundOutput]:
+        """Scan over rounds. Returns the state, and outputs with a leading axis of rounds."""
+        # Acting needs no communication between devices, and `shard_map` guarantees that there is none. Learning is one
+        # program over all devices: means, PopArt and V-MPO's top half are over the whole batch.
+        act = shard_map_envs(self.rollout, self.mesh, (REPLICATED, 0), (0, TRAJECTORY_ENV_AXES, 1))
+        env_ids = np.arange(self.config.runtime.num_envs)
 
-        def one_round(state: AnakinState, _: None) -> tuple[AnakinState, Round]:
-            actor, trajectory, told = roll(state.learner.acting, state.actor)
-            learner, updates = learn(self.learner, state.learner, trajectory, self.shares)
-            return AnakinState(learner, actor), Round(updates, trajectory.task[1:], told)
+        def one_round(state: AnakinState, _: None) -> tuple[AnakinState, RoundOutput]:
+            actor, trajectory, info = act(state.learner.target_actor, state.actor)
+            learner, (metrics, finite, reward) = self.learner.learn_rollout(state.learner, trajectory)
+            stats = RolloutStats(
+                env_ids, trajectory.task_id[1:], info.episodes, info.positions, reward, info.stages_reached
+            )
+            return AnakinState(learner, actor), RoundOutput(metrics, finite, stats)
 
         rounds = self.config.runtime.rollouts_per_dispatch
         state, output = jax.lax.scan(one_round, state, length=rounds)
-        return jax.tree.map(strongly_typed, state), output
+        return jax.tree.map(drop_weak_types, state), output
 
-    def close(self) -> None: ...
+    def rollout(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, StepInfo]:
+        """Take T - 1 steps in a device's share of the environments.
 
-    def _roll_shares(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Told]:
-        """The rollouts of shares side by side."""
-        count = state.key.shape[0]
-        if count == 1:
-            return self.rollout(actor, state)
-        apart = jax.tree.map(lambda x: x.reshape(count, x.shape[0] // count, *x.shape[1:]), state)
-        rolled = jax.vmap(self.rollout, in_axes=(None, 0), out_axes=_ROLLED)(actor, apart)
-        return jax.tree.map(lambda axis, part: jax.tree.map(partial(_joined, axis), part), _ROLLED, rolled)
+        Args:
+          actor: parameters of the acting policy.
+          state: [E, ...] before the first step.
+        Returns:
+          The state after the last step, the trajectory [T, E], and statistics [T-1, E]. The last observation of the
+          trajectory is the first of the next one, in which the action for it is chosen.
+        """
+        initial_state = state.memory._replace(prev_reward=state.timestep.reward)
 
-    def rollout(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, Told]:
-        """T - 1 steps of all environments; the last observation is the next rollout's first."""
-        start = state.memory._replace(reward=state.timestep.reward)
+        def observe(state: ActorState) -> tuple[PyTree, Array, Array]:
+            return state.timestep.observation, state.timestep.is_first, self.envs.task_id(state.envs)
 
-        def step(state: ActorState, _: None) -> tuple[ActorState, tuple[PyTree, Told]]:
-            key, act_key = jax.random.split(state.key[0])
-            at = Situation(state.envs, state.timestep, state.memory)
-            (envs, timestep, memory), policy, action = turn(actor, self.envs, at, act_key)
+        def step(state: ActorState, _: None) -> tuple[ActorState, tuple[PyTree, StepInfo]]:
+            key, act_key = split_key(state.key)
+            carry = RolloutCarry(state.envs, state.timestep, state.memory)
+            (env_state, timestep, memory), policy, action = act_and_step(actor, self.envs, carry, act_key)
             episode_return = jnp.where(timestep.is_first, 0.0, state.episode_return + timestep.reward)
             length = jnp.where(timestep.is_first, 0, state.length + 1)
-            seen = state.timestep.observation, state.timestep.is_first, self.envs.task(state.envs)
-            transition = (seen, action, timestep.reward, timestep.discount, policy)
-            episodes = Episodes(timestep.is_last, episode_return, length, timestep.success)
-            told = Told(episodes, self.envs.places(envs), self.envs.reached(envs))
-            return ActorState(envs, timestep, memory, episode_return, length, key[None]), (transition, told)
+            transition = (observe(state), action, timestep.reward, timestep.discount, policy)
+            episodes = EpisodeStats(timestep.is_last, episode_return, length, timestep.success)
+            info = StepInfo(episodes, self.envs.positions(env_state), self.envs.stages_reached(env_state))
+            return ActorState(env_state, timestep, memory, episode_return, length, key), (transition, info)
 
-        state, (transitions, told) = jax.lax.scan(step, state, length=self.config.runtime.sequence_length - 1)
-        seen, action, reward, discount, policy = transitions
+        state, (transitions, info) = jax.lax.scan(step, state, length=self.config.runtime.sequence_length - 1)
+        observed, action, reward, discount, policy = transitions
         observation, is_first, task = jax.tree.map(
-            lambda xs, last: jnp.concatenate([xs, last[None]]),
-            seen,
-            (state.timestep.observation, state.timestep.is_first, self.envs.task(state.envs)),
+            lambda xs, last: jnp.concatenate([xs, last[None]]), observed, observe(state)
         )
-        trajectory = Trajectory(observation, is_first, action, reward, discount, policy, task, memory=start)
-        return state, trajectory, told
-
-
-def _joined(axis: int, x: Array) -> Array:
-    """The environments of all shares on one axis, of those of each on the next."""
-    return x.reshape(*x.shape[:axis], x.shape[axis] * x.shape[axis + 1], *x.shape[axis + 2 :])
+        trajectory = Trajectory(observation, is_first, action, reward, discount, policy, task, initial_state)
+        return state, trajectory, info

@@ -1,25 +1,25 @@
-"""A study is a small TOML file: which methods, on which tasks, with which seeds.
+"""Study files: the methods, tasks and seeds of many runs, in TOML. For example:
 
 name = "sweep"
 description = "Two methods and an ablation on two tasks."
-needs = "two CPU cores"             # for those who look for a study
+needs = "two CPU cores"             # the hardware, shown by --list
 preset = "grid"
-tasks = ["rooms-4", "rooms-6"]      # a run each, or one run on all of them with: multitask = true
+tasks = ["rooms-4", "rooms-6"]      # one run each; with multitask = true, one run on all of them
 seeds = 3                           # 0, 1, 2; or a list
 steps = 1_000_000
-methods = ["byol-explore", "rnd"]   # short for variants of these names
+methods = ["byol-explore", "rnd"]   # adds variants with these names
 ablations = ["horizon-1"]
 
-[settings]                          # any field of the configuration, for all runs
-stop_at_success = 0
+[settings]                          # fields of the configuration, for all runs
+stop_at_success_rate = 0
 
 [[variants]]
 name = "far-sighted"                # and method, ablation, regime
 settings = { curiosity.horizon = 8 }
-tasks = ["rooms-6"]                 # and multitask, seeds, steps: where it differs from the study in them
+tasks = ["rooms-6"]                 # replaces those of the study, as do multitask, seeds and steps
 
 [[variants]]
-name = "far-sighted"                # the same again, on other tasks with fewer seeds
+name = "far-sighted"                # the same variant on other tasks, with fewer seeds
 settings = { curiosity.horizon = 8 }
 tasks = ["rooms-4"]
 seeds = 1
@@ -28,37 +28,35 @@ seeds = 1
 import re
 import tomllib
 from dataclasses import dataclass, field, fields
-from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from byol_explore.errors import UserError, unknown
-from byol_explore.registries import METHODS
-from byol_explore.report.logs import MOST_STEPS
-from byol_explore.settings.config import file_name, flatten
-from byol_explore.settings.presets import ABLATIONS
-from byol_explore.study.settings import check_settings
+from byol_explore.config.config import env_dir_name
+from byol_explore.config.overrides import convert_value, field_types, flatten, parse_overrides
+from byol_explore.config.presets import ABLATIONS
+from byol_explore.errors import UserError, unknown_name
+from byol_explore.registry import METHODS
+from byol_explore.storage.metrics import MAX_STEPS
 
-MOST_BYTES = 1_000_000
-MOST_SEEDS = 1_000
+MAX_BYTES = 1_000_000
+MAX_SEEDS = 1_000
 _KEYS = ("name", "description", "preset", "tasks", "multitask", "seeds", "steps", "methods", "ablations", "settings",
          "variants", "needs")  # fmt: skip
-_VARIANT_KEYS = ("name", "method", "ablation", "regime", "settings", "tasks", "multitask", "seeds", "steps")
 _OWN_KEYS = {"preset": "preset", "env": "tasks", "seed": "seeds", "steps": "steps", "method": "methods or variants",
              "ablation": "ablations or variants", "regime": "variants"}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_WORDS = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
+_BUILT_IN = Path(__file__).with_name("studies")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What runs of a study differ in, other than task and seed. None of the last four is the study's own."""
+    """A named difference between runs. If one of the last four fields is None, the value of the study counts."""
 
     name: str
     method: str = "byol-explore"
     ablation: str = "none"
-    regime: str | None = None  # None is the preset's
+    regime: str | None = None  # None takes the preset's
     settings: dict[str, Any] = field(default_factory=dict)
     tasks: tuple[str, ...] | None = None
     multitask: bool | None = None
@@ -68,132 +66,138 @@ class Variant:
 
 @dataclass(frozen=True)
 class Study:
-    """A study file that was read; what it says about runs is checked when they are planned."""
+    """The contents of a study file. Configurations of its runs are checked by `plan_runs`."""
 
-    source: str = field(compare=False)  # for messages: the file, or the name of a shipped study
+    source: str = field(compare=False)  # for messages: the file, or the name of a built-in study
     text: str = field(compare=False)
     name: str
-    description: str = field(compare=False)
-    needs: str = field(compare=False)
-    preset: str
     tasks: tuple[str, ...]
-    multitask: bool
-    seeds: tuple[int, ...]
-    steps: int | None  # None is the preset's
-    settings: dict[str, Any]
-    variants: tuple[Variant, ...]
+    description: str = field(default="", compare=False)
+    needs: str = field(default="", compare=False)
+    preset: str = "grid"
+    multitask: bool = False
+    seeds: tuple[int, ...] = (0, 1, 2)  # three, as in the paper
+    steps: int | None = None  # None takes the preset's
+    settings: dict[str, Any] = field(default_factory=dict)
+    variants: tuple[Variant, ...] = (Variant("byol-explore"),)
 
 
-def shipped_studies() -> dict[str, Study]:
-    """The studies that come with the package, by name."""
-    return {name: read_study(name) for name in _shipped_names()}
+def builtin_studies() -> dict[str, Study]:
+    """Return the studies that come with the package, by name."""
+    return {name: read_study(name) for name in _builtin_names()}
 
 
-def _shipped_names() -> list[str]:
-    return sorted(entry.name.removesuffix(".toml") for entry in _shipped().iterdir() if entry.name.endswith(".toml"))
+def _builtin_names() -> list[str]:
+    return sorted(path.stem for path in _BUILT_IN.glob("*.toml"))
 
 
 def read_study(source: str | Path) -> Study:
-    """A shipped study by its name, or one of your own by its path."""
-    shipped = _shipped() / f"{source}.toml"
-    if _NAME.fullmatch(str(source)) and shipped.is_file():
-        return parse_study(shipped.read_text(), f"study {str(source)!r}")
+    """Read a built-in study by its name, or a study file by its path."""
+    if str(source) in _builtin_names():
+        return parse_study((_BUILT_IN / f"{source}.toml").read_text(), f"study {str(source)!r}")
     path = Path(source)
-    if path.exists() and not path.is_file():
-        raise UserError(f"{path} is no file: give the path of a TOML file, or the name of a study")
     if not path.exists():
-        raise UserError(f"{unknown('study', source, _shipped_names())}, or give the path of a TOML file")
+        raise UserError(f"{unknown_name('study', source, _builtin_names())}, or give the path of a TOML file")
+    if not path.is_file():
+        raise UserError(f"{path} is no file: give the path of a TOML file, or the name of a study")
     try:
-        return parse_study(_text(path), str(path))
+        if path.stat().st_size > MAX_BYTES:
+            raise UserError(f"{path} has more than {MAX_BYTES:,} bytes: it is no study")
+        return parse_study(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
 
 
-def _text(path: Path) -> str:
-    if path.stat().st_size > MOST_BYTES:
-        raise UserError(f"{path} has more than {MOST_BYTES:,} bytes: it is no study")
-    return path.read_text()
-
-
 def parse_study(text: str, source: str) -> Study:
-    """A study from its text; a UserError that begins with the source for whatever is wrong in it."""
+    """Parse the text of a study file; a UserError for a mistake begins with the source."""
     try:
         return Study(source, text, **_contents(tomllib.loads(text)))
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
-    except (ValueError, RecursionError) as error:  # a number or a depth without end among them
+    except (ValueError, RecursionError) as error:  # also too long numbers and too deep tables
         raise UserError(f"{source} is not TOML: {error}") from None
 
 
-def difference(old: Any, new: Any) -> str | None:
-    """What differs first between two studies, for a message; None if they ask for the same runs."""
+def describe_difference(old: Any, new: Any) -> str | None:
+    """Describe the first difference between two studies; None if they plan the same runs."""
     for item in fields(old):
         before, now = getattr(old, item.name), getattr(new, item.name)
         if not item.compare or before == now:
             continue
-        if item.name == "variants" and _names(before) == _names(now):
+        if item.name == "variants" and [each.name for each in before] == [each.name for each in now]:
             pair = next((one, other) for one, other in zip(before, now, strict=True) if one != other)
-            return f"variant {pair[0].name!r}: {difference(*pair)}"
-        return f"{item.name} was {_shown(before)}, now {_shown(now)}"
+            return f"variant {pair[0].name!r}: {describe_difference(*pair)}"
+        return f"{item.name} was {_format_value(before)}, now {_format_value(now)}"
     return None
 
 
 def _contents(data: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a study."""
+    """Check the contents of a study file and return the fields of `Study`."""
     _check_keys(data, _KEYS, "key")
-    name = _take(data, "name", str)
-    if not _NAME.fullmatch(name):
+    if "name" not in data:
+        raise UserError("name is missing: it must be a text")
+    contents = _check_values({"tasks": [], **data}, Study)
+    if not _NAME.fullmatch(name := contents["name"]):
         raise UserError(f"name {name!r}: letters, digits, dots, dashes and underscores make a name")
-    return {
-        "name": name, "description": _take(data, "description", str, ""),
-        "needs": _take(data, "needs", str, ""), "preset": _take(data, "preset", str, "grid"),
-        "tasks": _tasks(data), "multitask": _take(data, "multitask", bool, False), "seeds": _seeds(data),
-        "steps": _steps(data), "settings": _settings(data), "variants": _variants(data),
-    }  # fmt: skip
+    if variants := _variants(data):
+        _check_names(variants, contents["tasks"])
+        contents["variants"] = tuple(variants)
+    return contents
 
 
-def _tasks(table: dict[str, Any]) -> tuple[str, ...]:
-    tasks = _texts(table, "tasks")
-    if not tasks:
+def _check_values(table: dict[str, Any], kind: type) -> dict[str, Any]:
+    """Check the values of a study or a variant and return the fields of `kind`, without methods and variants."""
+    types = field_types(kind)
+    values = {
+        key: convert_value(key, value, types[key])
+        for key, value in table.items()
+        if key in types and key not in ("seeds", "variants")
+    }
+    if "tasks" in values and not _check_unique("tasks", values["tasks"]):
         raise UserError("tasks is missing or empty: name at least one, as in tasks = ['rooms-6']")
-    if len(set(tasks)) < len(tasks):
-        raise UserError(f"tasks names {_twice(tasks)!r} twice")
-    return tasks
+    if not 1 <= values.get("steps", 1) < MAX_STEPS:
+        raise UserError(f"steps is {values['steps']}: it must be positive, and below 2^63")
+    if "seeds" in table:
+        values["seeds"] = _seeds(table["seeds"])
+    if "settings" in values:
+        values["settings"] = _settings(values["settings"])
+    return values
 
 
-def _steps(table: dict[str, Any]) -> int | None:
-    steps = _take(table, "steps", int, 0)
-    if "steps" in table and not 1 <= steps < MOST_STEPS:
-        raise UserError(f"steps is {steps}: it must be positive, and below 2^63")
-    return steps or None
+def _seeds(seeds: Any) -> tuple[int, ...]:
+    """Return a list unchanged, and 0, 1, ... for a number."""
+    if type(seeds) is int and seeds > MAX_SEEDS:
+        raise UserError(f"seeds is {seeds}: a study has at most {MAX_SEEDS:,}")
+    if type(seeds) is int and seeds > 0:
+        return tuple(range(seeds))
+    if isinstance(seeds, list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds):
+        return _check_unique("seeds", tuple(seeds))
+    raise UserError(f"seeds is {seeds!r}: give how many, or a list such as [0, 1, 2]")
 
 
-def _variants(data: dict[str, Any]) -> tuple[Variant, ...]:
-    """Short forms first, then those written out; byol-explore alone if there are none."""
+def _variants(data: dict[str, Any]) -> list[Variant]:
+    """Return the variants of `methods`, `ablations` and `variants`."""
     variants = []
-    for method in _texts(data, "methods"):
+    for method in convert_value("methods", data.get("methods", []), tuple[str, ...]):
         METHODS.check(method)
-        variants.append(Variant(file_name(method), method))
-    for ablation in _texts(data, "ablations"):
+        variants.append(Variant(env_dir_name(method), method))
+    for ablation in convert_value("ablations", data.get("ablations", []), tuple[str, ...]):
         if ablation not in ABLATIONS:
-            raise unknown("ablation", ablation, list(ABLATIONS))
+            raise unknown_name("ablation", ablation, list(ABLATIONS))
         name = ablation if ablation != "none" else "byol-explore"  # a variant called none is the method
         variants.append(Variant(name, ablation=ablation))
-    for table in _take(data, "variants", list, []):
+    for table in convert_value("variants", data.get("variants", []), list):
         if not isinstance(table, dict):
             raise UserError(f"variants holds {table!r}: every variant is a table, [[variants]]")
         variants.append(_variant(table))
-    _check_names(variants, _texts(data, "tasks"))
-    return tuple(variants) or (Variant("byol-explore"),)
+    return variants
 
 
 def _check_names(variants: list[Variant], tasks: tuple[str, ...]) -> None:
-    """A UserError for a name that is given twice, unless it is the same variant on other tasks."""
+    """Raise a UserError for a name that is used twice, unless it is the same variant on other tasks."""
     for one, other in combinations(variants, 2):
-        if one.name != other.name:
-            continue
-        where, elsewhere = (tasks if each.tasks is None else each.tasks for each in (one, other))
-        if _kind(one) != _kind(other) or set(where) & set(elsewhere):
+        first, second = (tasks if each.tasks is None else each.tasks for each in (one, other))
+        if one.name == other.name and (_kind(one) != _kind(other) or set(first) & set(second)):
             raise UserError(
                 f"two variants are called {one.name!r}: a name comes again only for the same method, ablation, regime "
                 "and settings on other tasks"
@@ -205,94 +209,48 @@ def _kind(variant: Variant) -> tuple[Any, ...]:
 
 
 def _variant(table: dict[str, Any]) -> Variant:
-    _check_keys(table, _VARIANT_KEYS, "key of a variant")
-    method = _take(table, "method", str, "byol-explore")
-    ablation = _take(table, "ablation", str, "none")
-    regime = _take(table, "regime", str, "") or None
-    parts = [method, *([ablation] if ablation != "none" else []), *([regime] if regime not in (None, "mixed") else [])]
-    name = _take(table, "name", str, "-".join(parts))
+    _check_keys(table, tuple(field_types(Variant)), "key of a variant")
+    optional = [
+        table[key] for key, usual in (("ablation", "none"), ("regime", "mixed")) if table.get(key, usual) != usual
+    ]
+    name = table.get("name", "-".join(map(str, [table.get("method", "byol-explore"), *optional])))
+    try:
+        values = _check_values({**table, "name": name}, Variant)
+    except UserError as error:
+        raise UserError(f"variant {name!r}: {error}") from None
     if not _NAME.fullmatch(name) or re.search(r"-seed\d+$", name):
         raise UserError(
             f"variant name {name!r}: letters, digits, dots, dashes and underscores, and no -seed at the end"
         )
-    try:
-        return Variant(name, method, ablation, regime, _settings(table), **_own(table))
-    except UserError as error:
-        raise UserError(f"variant {name!r}: {error}") from None
+    return Variant(**values)
 
 
-def _own(table: dict[str, Any]) -> dict[str, Any]:
-    """What a variant says for itself of what a study says for all."""
-    multitask = _take(table, "multitask", bool, False)
-    say = {"tasks": _tasks, "seeds": _seeds, "steps": _steps, "multitask": lambda _: multitask}
-    return {key: read(table) for key, read in say.items() if key in table}
-
-
-def _settings(table: dict[str, Any]) -> dict[str, Any]:
-    settings = flatten(_take(table, "settings", dict, {}))
+def _settings(tables: dict[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted name; raise a UserError for those that a study has other keys for."""
+    settings = flatten(tables)
     for name, key in _OWN_KEYS.items():
         if name in settings:
             raise UserError(f"setting {name!r} has a key of its own in a study: {key}")
-    return check_settings(settings)
+    return parse_overrides(settings)
 
 
-def _seeds(data: dict[str, Any]) -> tuple[int, ...]:
-    """As a list, or as many as said; three as in the paper unless said."""
-    seeds = data.get("seeds", 3)
-    if type(seeds) is int and seeds > MOST_SEEDS:
-        raise UserError(f"seeds is {seeds}: a study has at most {MOST_SEEDS:,}")
-    if type(seeds) is int and seeds > 0:
-        return tuple(range(seeds))
-    if isinstance(seeds, list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds):
-        if len(set(seeds)) < len(seeds):
-            raise UserError(f"seeds names {_twice(seeds)} twice")
-        return tuple(seeds)
-    raise UserError(f"seeds is {seeds!r}: give how many, or a list such as [0, 1, 2]")
-
-
-def _take(table: dict[str, Any], key: str, kind: type, default: Any = None) -> Any:
-    """A value of the right type, or the default; without a default the key must be there."""
-    if key not in table:
-        if default is None:
-            raise UserError(f"{key} is missing: it must be {_WORDS[kind]}")
-        return default
-    value = table[key]
-    if kind is int and type(value) is float and value.is_integer():  # as 1e6 is in TOML
-        return int(value)
-    if type(value) is not kind:
-        raise UserError(f"{key} is {value!r}: it must be {_WORDS[kind]}")
-    return value
-
-
-def _texts(table: dict[str, Any], key: str) -> tuple[str, ...]:
-    values = _take(table, key, list, [])
-    wrong = [value for value in values if not isinstance(value, str)]
-    if wrong:
-        raise UserError(f"{key} holds {wrong[0]!r}: it must be a list of texts")
-    return tuple(values)
+def _check_unique(key: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the values; raise a UserError if one is given twice."""
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise UserError(f"{key} names {value!r} twice")
+    return values
 
 
 def _check_keys(table: dict[str, Any], accepted: tuple[str, ...], what: str) -> None:
     for key in table:
         if key not in accepted:
-            raise unknown(what, key, list(accepted))
+            raise unknown_name(what, key, list(accepted))
 
 
-def _twice(values: Any) -> Any:
-    return next(value for index, value in enumerate(values) if value in list(values)[:index])
-
-
-def _names(variants: tuple[Variant, ...]) -> list[str]:
-    return [variant.name for variant in variants]
-
-
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} = {each!r}" for name, each in value.items()) or "empty"
     if isinstance(value, tuple):
         return ", ".join(each.name if isinstance(each, Variant) else str(each) for each in value)
     return repr(value)
-
-
-def _shipped() -> Any:
-    return files("byol_explore.study") / "studies"

@@ -1,56 +1,60 @@
-"""The runs of a study: configuration, place and command of each."""
+"""Planned runs of a study: their configurations, directories and commands."""
 
+import functools
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from byol_explore.envs.families import outside_words
-from byol_explore.errors import UserError, unknown
-from byol_explore.settings.config import Config, file_name, to_dict
-from byol_explore.settings.parts import DistributedConfig
-from byol_explore.settings.presets import PRESETS, checked, make_config
-from byol_explore.settings.trust import is_outside, require_consent
-from byol_explore.settings.words import options
-from byol_explore.study.file import MOST_SEEDS, Study, Variant
-from byol_explore.study.settings import apply_settings, joined_settings
+from byol_explore.config.config import Config, env_dir_name, to_dict
+from byol_explore.config.overrides import override, to_cli_args
+from byol_explore.config.presets import PRESETS, make_config, validate_config
+from byol_explore.config.sections import DistributedConfig
+from byol_explore.envs.names import is_external
+from byol_explore.errors import UserError, unknown_name
+from byol_explore.registry import require_consent
+from byol_explore.study.file import MAX_SEEDS, Study, Variant
 
 
 class PlannedRun(NamedTuple):
     """One run of a study."""
 
-    name: str  # rooms-6/rnd-seed0: where it is in the study's directory
+    name: str  # its directory inside the study's directory: rooms-6/rnd-seed0
     variant: str
     config: Config
-    options: tuple[str, ...]  # behind `byol-explore train`
+    cli_args: tuple[str, ...]  # options of `byol-explore train`
 
     def directory(self, study_dir: Path) -> Path:
         return study_dir / self.name
 
     def log(self, study_dir: Path) -> Path:
-        """What its processes print."""
+        """Return the file for the output of its processes."""
         return study_dir / "logs" / f"{self.name}.log"
 
     def train_arguments(self, study_dir: Path) -> list[str]:
-        """Behind `byol-explore`; continues the run if it has begun."""
+        """Return the arguments of `byol-explore` that start the run, or continue it if it has begun."""
         directory = self.directory(study_dir)
         resume = ["--resume"] if (directory / "config.json").exists() else []
-        return ["train", *self.options, "--run-dir", str(directory), *resume, "--quiet"]
+        return ["train", *self.cli_args, "--run-dir", str(directory), *resume, "--quiet"]
 
 
 def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list[PlannedRun]:
-    """All runs, every variant of a seed before the next seed; `only` keeps names with that text in them.
+    """Plan all runs, every variant of a seed before the next seed.
 
-    `seeds` are 0, 1, ... instead of the study's; a variant with seeds of its own has its first ones, never others.
-    A UserError for the first run whose configuration is wrong.
+    Args:
+      study: may name code outside this package, which needs consent.
+      seeds: number of seeds, 0, 1, ..., that replace the study's. A variant with seeds of its own keeps its first ones.
+      only: text that the names of the returned runs contain.
+    Returns:
+      The runs. A UserError names the first one whose configuration is wrong.
     """
-    require_consent(_outside(study), study.source)
-    if not PRESETS.knows(study.preset):
-        raise UserError(f"{study.source}: {unknown('preset', study.preset, PRESETS.names())}")
-    if seeds is not None and not 1 <= seeds <= MOST_SEEDS:
-        raise UserError(f"--seeds is {seeds}: it must be positive, and at most {MOST_SEEDS:,}")
+    require_consent(_external_code(study), study.source)
+    if study.preset not in PRESETS:
+        raise UserError(f"{study.source}: {unknown_name('preset', study.preset, PRESETS.names())}")
+    if seeds is not None and not 1 <= seeds <= MAX_SEEDS:
+        raise UserError(f"--seeds is {seeds}: it must be positive, and at most {MAX_SEEDS:,}")
     runs = [
-        _planned(study, variant, task, seed)
+        _plan_run(study, variant, task, seed)
         for seed in _all_seeds(study, seeds)
         for task in dict.fromkeys(task for variant in study.variants for task in _tasks_of(study, variant))
         for variant in study.variants
@@ -59,97 +63,97 @@ def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list
     _check_names(study, runs)
     chosen = [run for run in runs if only in run.name]
     if not chosen:
-        raise UserError(f"--only {only!r} fits none of the {len(runs)} runs: they are called like {runs[0].name}")
+        raise UserError(f"--filter {only!r} matches none of the {len(runs)} runs; a name looks like {runs[0].name}")
     return chosen
 
 
 def _tasks_of(study: Study, variant: Variant) -> list[str]:
-    """Of the runs of a variant, several that one run learns joined by commas."""
+    """Return the environments of a variant's runs; with `multitask` one run has all of them, joined by commas."""
     tasks = study.tasks if variant.tasks is None else variant.tasks
     multitask = study.multitask if variant.multitask is None else variant.multitask
     return [",".join(tasks)] if multitask else list(tasks)
 
 
-def _seeds_of(study: Study, variant: Variant, asked: int | None) -> Sequence[int]:
+def _seeds_of(study: Study, variant: Variant, count: int | None) -> Sequence[int]:
     if variant.seeds is not None:
-        return variant.seeds[:asked]
-    return study.seeds if asked is None else range(asked)
+        return variant.seeds[:count]
+    return study.seeds if count is None else range(count)
 
 
-def _all_seeds(study: Study, asked: int | None) -> list[int]:
-    return list(dict.fromkeys(seed for variant in study.variants for seed in _seeds_of(study, variant, asked)))
+def _all_seeds(study: Study, count: int | None) -> list[int]:
+    return list(dict.fromkeys(seed for variant in study.variants for seed in _seeds_of(study, variant, count)))
 
 
 def _all_tasks(study: Study) -> list[str]:
     return [*study.tasks, *(task for variant in study.variants for task in variant.tasks or ())]
 
 
-def _outside(study: Study) -> list[str]:
-    """All that the study's file names outside this package."""
+def _external_code(study: Study) -> list[str]:
+    """Return everything outside this package that the study's file names."""
     settings = [study.settings, *(variant.settings for variant in study.variants)]
-    words = [value for table in settings for value in table.values() if isinstance(value, str)]
-    names = [study.preset, *_all_tasks(study), *(variant.method for variant in study.variants), *words]
-    env_words = [word for table in settings for word in table.get("env_settings", ())]
-    return [name for name in dict.fromkeys(names) if is_outside(name)] + outside_words(_all_tasks(study), env_words)
+    texts = [value for table in settings for value in table.values() if isinstance(value, str)]
+    names = [study.preset, *_all_tasks(study), *(variant.method for variant in study.variants), *texts]
+    external = [name for name in dict.fromkeys(names) if is_external(name)]
+    for table in settings:
+        external += override(Config(), table).env_settings.external(_all_tasks(study))
+    return external
 
 
-def folder_name(task: str) -> str:
-    """Of the runs on a task, or on several that are joined by commas."""
-    several = task.count(",")
-    return f"{several + 1}-tasks" if several else file_name(task)
+def task_dir_name(task: str) -> str:
+    """Return the directory for the runs on a task, or on several that are joined by commas."""
+    commas = task.count(",")
+    return f"{commas + 1}-tasks" if commas else env_dir_name(task)
 
 
-def shell_line(words: Sequence[str]) -> str:
-    """A command as one would type it."""
-    return shlex.join(["byol-explore", *words])
+def command_line(arguments: Sequence[str]) -> str:
+    """Return a command to type in a shell."""
+    return shlex.join(["byol-explore", *arguments])
 
 
-def check_tasks(study: Study, runs: Sequence[PlannedRun]) -> None:
-    """A UserError for a task, an encoder or an extra that is not there; imports JAX, but trains nothing."""
+def check_environments(study: Study, runs: Sequence[PlannedRun]) -> None:
+    """Raise a UserError for an unknown environment, an encoder that does not fit, or a missing extra; imports JAX."""
     import equinox as eqx
     import jax
 
     from byol_explore.envs.registry import make_envs
-    from byol_explore.networks.assembly import make_representation
-    from byol_explore.run.metrics import check_extras
+    from byol_explore.networks.representation import make_representation
+    from byol_explore.training.output import check_extras
 
-    different = {
-        (run.config.env, run.config.env_settings, run.config.network, run.config.log): run.config for run in runs
-    }.values()
+    parts = {(run.config.env, run.config.env_settings, run.config.network, run.config.log): run.config for run in runs}
+    make = functools.cache(make_envs)
     try:
-        places = {(config.env, config.env_settings): config.env_ids for config in different}
-        envs = {place: make_envs(names, place[1]) for place, names in places.items()}
-        for config in different:
+        for config in parts.values():
             check_extras(config)
-            spec = envs[config.env, config.env_settings][0].spec
+            spec = make(tuple(config.env_ids), config.env_settings)[0].spec
             eqx.filter_eval_shape(make_representation, config.network, spec, jax.random.key(0))
     except UserError as error:
         raise UserError(f"{study.source}: {error}") from None
 
 
-def _planned(study: Study, variant: Variant, task: str, seed: int) -> PlannedRun:
-    settings = joined_settings(study.settings, variant.settings)
+def _plan_run(study: Study, variant: Variant, task: str, seed: int) -> PlannedRun:
+    settings = {**study.settings, **variant.settings}
     try:
         steps = variant.steps or study.steps or PRESETS.get(study.preset).config.steps
         given = {"env": task, "seed": seed, "steps": steps}
         if variant.regime is not None:
             given["regime"] = variant.regime
-        config = apply_settings(make_config(study.preset, variant.ablation, variant.method, **given), settings)
-        _check_alone(config)
-        config = checked(config)
+        config = override(make_config(study.preset, variant.ablation, variant.method, **given), settings)
+        _check_single_process(config)
+        config = validate_config(config)
     except UserError as error:
         raise UserError(f"{study.source}: variant {variant.name!r}: {error}") from None
     ablation = {} if variant.ablation == "none" else {"ablation": variant.ablation}
     chosen = {"preset": study.preset, "method": variant.method, **ablation, **given}
-    name = f"{folder_name(task)}/{variant.name}-seed{seed}"
-    return PlannedRun(name, variant.name, config, tuple(options({**chosen, **settings})))
+    name = f"{task_dir_name(task)}/{variant.name}-seed{seed}"
+    return PlannedRun(name, variant.name, config, tuple(to_cli_args({**chosen, **settings})))
 
 
-def _check_alone(config: Config) -> None:
-    """A UserError for a run of several processes: a study starts one for each run, which would wait for the others."""
-    usual = to_dict(DistributedConfig())
+def _check_single_process(config: Config) -> None:
+    """Raise a UserError for a run of several processes."""
+    # A study starts one process for each run, which would wait for the others.
+    defaults = to_dict(DistributedConfig())
     for name, value in to_dict(config.distributed).items():
-        if value != usual[name]:
+        if value != defaults[name]:
             raise UserError(
                 f"distributed.{name} is {value!r}, but every run of a study is one process: leave distributed.* out, "
                 "and start runs of several with byol-explore train"
@@ -157,7 +161,7 @@ def _check_alone(config: Config) -> None:
 
 
 def _check_names(study: Study, runs: Sequence[PlannedRun]) -> None:
-    """A UserError for two tasks with the same folder: their runs would be taken for each other."""
+    """Raise a UserError for two tasks whose runs would have the same directory."""
     envs: dict[str, str] = {}
     for run in runs:
         if envs.setdefault(run.name, run.config.env) != run.config.env:

@@ -1,222 +1,223 @@
-"""Running a study: what is missing, a few runs at a time, each in a process of its own."""
+"""Run the missing runs of a study, a few at a time, each in its own process."""
 
 import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from byol_explore.errors import UserError
-from byol_explore.files import write_atomically
-from byol_explore.interrupts import Interrupts
-from byol_explore.report.words import printable, why
-from byol_explore.run.locking import DirectoryLock, is_held
-from byol_explore.study.display import NullStudyDisplay, StudyDisplay, StudyProgress, outcome
-from byol_explore.study.eta import seconds_left
-from byol_explore.study.file import Study, difference, read_study
-from byol_explore.study.plan import PlannedRun, plan_runs, shell_line
-from byol_explore.study.processes import Launcher, LocalProcesses, Running, check_parallel
-from byol_explore.study.state import RunState, look, read_failures, write_state
+from byol_explore.study.file import Study, describe_difference, read_study
+from byol_explore.study.launchers import Launcher, LocalProcesses, RunHandle, check_parallel
+from byol_explore.study.plan import PlannedRun, command_line, plan_runs
+from byol_explore.study.progress import (
+    RunState,
+    estimate_eta,
+    outcome_text,
+    read_failures,
+    read_run_state,
+    study_bars,
+    write_state,
+)
+from byol_explore.training.output import Display
+from byol_explore.utils.files import DirectoryLock, atomic_write, is_locked
+from byol_explore.utils.formatting import error_text, escape_unprintable
+from byol_explore.utils.interrupts import SignalGuard
 
-_POLL = 0.2  # seconds between looks at the processes
-_LOOK = 1.0  # seconds between looks at what they write
+_POLL = 0.2  # seconds between polls of the processes
+_REFRESH = 1.0  # seconds between reads of the files that they write
+_LINE = 60.0  # seconds between printed lines about all runs, if the output is no terminal
 
-MakeCommand = Callable[[PlannedRun, Path], list[str]]
 
-
-def train_command(run: PlannedRun, study_dir: Path) -> list[str]:
-    """A process that trains, and ends when the study does."""
-    return [sys.executable, "-m", "byol_explore.cli.attached", *run.train_arguments(study_dir)]
+def child_command(run: PlannedRun, study_dir: Path) -> list[str]:
+    """Return the command of a process that trains, and saves and stops when the study ends."""
+    return [sys.executable, "-m", "byol_explore.cli.supervised", *run.train_arguments(study_dir)]
 
 
 def run_study(
     study: Study, directory: Path | str, *, parallel: int = 1, seeds: int | None = None, only: str = "",
-    retries: int = 0, display: StudyDisplay | None = None, make_command: MakeCommand = train_command,
-    launch: Callable[[int], Launcher] = LocalProcesses,
+    retries: int = 0, display: Display | None = None, launch: Callable[[int], Launcher] = LocalProcesses,
 ) -> dict[str, RunState]:  # fmt: skip
-    """Run what is missing; the state of every chosen run, some of which may have failed, `retries` times again too.
+    """Run all runs of a study that are not done.
 
-    After Ctrl-C and SIGTERM the runs save and stop first; then Interrupts.Stopped is raised.
+    Args:
+      study: what to run.
+      directory: of the study; created if it is missing. An existing one must hold the same study.
+      parallel: number of runs at a time.
+      seeds: number of seeds that replace the study's.
+      only: text that the names of the chosen runs contain.
+      retries: number of times that a failed run is tried again, after all others.
+      display: shows progress; by default nothing is shown.
+      launch: makes the launcher for `parallel` runs.
+    Returns:
+      The states of the chosen runs by name. After Ctrl-C or SIGTERM the runs save and stop, and
+      `SignalGuard.StoppedBySignal` is raised.
     """
-    directory, display = Path(directory), display or NullStudyDisplay()
+    directory, display = Path(directory), display or Display()
     check_parallel(parallel)
     if retries < 0:
         raise UserError(f"--retries is {retries}: it must not be negative")
     chosen = plan_runs(study, seeds=seeds, only=only)
     check_study_dir(directory, study)
-    lock = DirectoryLock(directory, doing="running a study", option="--dir")
-    lock.acquire()
-    try:
+    lock = DirectoryLock(directory, doing="running a study", option="--study-dir")
+    with contextlib.closing(display), lock:
         if not (directory / "study.toml").exists():
-            write_atomically(directory / "study.toml", study.text)
+            atomic_write(directory / "study.toml", study.text)
         with contextlib.closing(launch(parallel)) as launcher:
-            return _Runner(study, directory, chosen, launcher, retries, display, make_command).go()
-    finally:
-        lock.release()
-        display.close()
+            return _Runner(study, directory, chosen, launcher, retries, display).run()
 
 
 def check_study_dir(directory: Path, study: Study) -> None:
-    """A UserError unless the directory is missing, empty, or holds this study."""
+    """Raise a UserError unless the directory is missing, empty, or holds this study."""
     path = directory / "study.toml"
     if path.exists():
-        if different := difference(read_study(path), study):
-            raise UserError(f"{directory} holds another study: {different}; choose another --dir")
+        if different := describe_difference(read_study(path), study):
+            raise UserError(f"{directory} holds another study: {different}; choose another --study-dir")
     elif directory.exists() and not directory.is_dir():
-        raise UserError(f"{directory} is a file: choose another --dir")
+        raise UserError(f"{directory} is a file: choose another --study-dir")
     elif directory.exists() and any(directory.iterdir()):
-        raise UserError(f"{directory} is not empty and holds no study: choose another --dir")
-
-
-class _Place(NamedTuple):
-    """Where a run goes on."""
-
-    run: PlannedRun
-    child: Running
+        raise UserError(f"{directory} is not empty and holds no study: choose another --study-dir")
 
 
 class _Runner:
-    """From what is missing to what is done."""
+    """Runs the chosen runs of a study in the slots of a launcher."""
 
     def __init__(
         self, study: Study, directory: Path, chosen: Sequence[PlannedRun], launcher: Launcher, retries: int,
-        display: StudyDisplay, make_command: MakeCommand,
+        display: Display,
     ) -> None:  # fmt: skip
-        self.study, self.directory, self.display, self.make_command = study, directory, display, make_command
-        everything = {run.name: run for run in (*plan_runs(study), *chosen)}
-        self.states = {name: look(run, directory) for name, run in everything.items()}
+        self.study, self.directory, self.display = study, directory, display
+        all_runs = {run.name: run for run in (*plan_runs(study), *chosen)}
+        self.states = {name: read_run_state(run, directory) for name, run in all_runs.items()}
         self.chosen = [run.name for run in chosen]
-        self.waiting = [run for run in chosen if self.states[run.name].state != "done"]
+        self.queue = [run for run in chosen if self.states[run.name].state != "done"]
         for name, failure in read_failures(directory / "study.json").items():
             if name not in self.chosen and name in self.states and self.states[name].state != "done":
-                self.states[name] = failure
+                self.states[name] = self.states[name]._replace(**failure)
         self.launcher = launcher
-        self.retries = dict.fromkeys(self.chosen, retries)  # that are left
-        self.places: dict[int, _Place] = {}
+        self.retries = dict.fromkeys(self.chosen, retries)  # left for each run
+        self.running: dict[int, tuple[PlannedRun, RunHandle]] = {}
         self.written: Mapping[str, RunState] = {}
-        self.said_waiting = self.said_unwritten = False
-        self.next_look = 0.0
+        self.reported_waiting = self.reported_write_error = False
+        self.next_refresh, self.next_line = 0.0, time.monotonic() + _LINE
 
-    def go(self) -> dict[str, RunState]:
-        """Until nothing is missing that can be run, or somebody interrupts."""
+    def run(self) -> dict[str, RunState]:
+        """Run until the queue is empty or a signal arrives; return the states of the chosen runs."""
         stopping = False
-        with Interrupts() as interrupts:
+        with SignalGuard() as guard:
             try:
-                while self.places or (self.waiting and not stopping):
-                    if interrupts.received is None:
-                        self._fill_places()
+                while self.running or (self.queue and not stopping):
+                    if guard.signal_number is None:
+                        self._fill_slots()
                     elif not stopping:
                         stopping = True
-                        self._ask_to_stop()
+                        for _, child in self.running.values():
+                            child.terminate()
                     time.sleep(_POLL)
                     self._collect(stopping=stopping)
                     self._show()
             finally:
-                self._kill_the_rest()
+                self._kill_running()
                 self._show(now=True)
-        if interrupts.received is not None:
-            raise Interrupts.Stopped(interrupts.received)
+        if guard.signal_number is not None:
+            raise SignalGuard.StoppedBySignal(guard.signal_number)
+        return self._chosen_states()
+
+    def _chosen_states(self) -> dict[str, RunState]:
         return {name: self.states[name] for name in self.chosen}
 
-    def _fill_places(self) -> None:
-        """Start runs on free places, but none that another process is still at work on."""
-        for place in range(self.launcher.places):
-            if place in self.places:
+    def _fill_slots(self) -> None:
+        """Start queued runs in free slots, except runs that another process trains."""
+        for slot in range(self.launcher.slots):
+            if slot in self.running:
                 continue
-            free = (run for run in self.waiting if not is_held(run.directory(self.directory)))
+            free = (run for run in self.queue if not is_locked(run.directory(self.directory)))
             run = next(free, None)
             if run is None:
                 break
-            self.waiting.remove(run)
-            self._start(place, run)
-        if self.waiting and not self.places and not self.said_waiting:
-            self.said_waiting = True
-            where = printable(self.waiting[0].directory(self.directory))
-            self.display.say(f"waiting for other processes that train in {where}")
+            self.queue.remove(run)
+            self._start(slot, run)
+        if self.queue and not self.running and not self.reported_waiting:
+            self.reported_waiting = True
+            busy = escape_unprintable(self.queue[0].directory(self.directory))
+            self.display.message(f"waiting for other processes that train in {busy}")
 
-    def _start(self, place: int, run: PlannedRun) -> None:
-        state, title = self.states[run.name], shell_line(run.train_arguments(self.directory))
+    def _start(self, slot: int, run: PlannedRun) -> None:
+        state, title = self.states[run.name], command_line(run.train_arguments(self.directory))
         try:
-            child = self.launcher.start(
-                self.make_command(run, self.directory), run.log(self.directory), title, place
-            )  # fmt: skip
+            command = child_command(run, self.directory)
+            child = self.launcher.start(command, run.log(self.directory), title, slot)
         except OSError as error:
-            self._fail(run, state._replace(exit_code=None), why(error))
+            self._fail(run, state._replace(exit_code=None), error_text(error))
             return
-        self.places[place] = _Place(run, child)
+        self.running[slot] = run, child
         self.states[run.name] = state._replace(state="running", exit_code=None, message=None)
-        self.display.say(f"{run.name}: " + (f"continues after {state.steps:,} steps" if state.steps else "started"))
-
-    def _ask_to_stop(self) -> None:
-        for place in self.places.values():
-            place.child.ask_to_stop()
+        self.display.message(f"{run.name}: " + (f"continues after {state.steps:,} steps" if state.steps else "started"))
 
     def _collect(self, *, stopping: bool) -> None:
-        """Note how runs have ended."""
-        for number, (run, child) in list(self.places.items()):
+        """Record the runs that have ended."""
+        for slot, (run, child) in list(self.running.items()):
             code = child.exit_code()
             if code is None:
                 continue
-            del self.places[number]
-            state = look(run, self.directory)._replace(exit_code=code)
+            del self.running[slot]
+            state = read_run_state(run, self.directory)._replace(exit_code=code)
             self.states[run.name] = state
             if state.state == "done":
-                took = f"{state.steps:,} steps in {state.seconds:.0f} s"
-                self.display.say(f"{run.name}: done, {took}, {outcome(state)}")
+                speed = f"{state.steps:,} steps in {state.seconds:.0f} s"
+                self.display.message(f"{run.name}: done, {speed}, {outcome_text(state)}")
             elif not stopping:
-                words = child.last_words() or ("ended before its last step" if code == 0 else "printed nothing")
-                self._fail(run, state, words)
-            self.next_look = 0.0
+                reason = child.last_log_line() or ("ended before its last step" if code == 0 else "printed nothing")
+                self._fail(run, state, reason)
+            self.next_refresh = 0.0
 
-    def _fail(self, run: PlannedRun, state: RunState, words: str) -> None:
-        """Note that a run has failed; it waits behind all others as long as it may be tried again."""
-        said = f"{run.name}: failed ({how_it_ended(state.exit_code)}): {words}"
+    def _fail(self, run: PlannedRun, state: RunState, reason: str) -> None:
+        """Record a failed run, or put it at the end of the queue if it may be tried again."""
+        message = f"{run.name}: failed ({describe_exit(state.exit_code)}): {reason}"
         if self.retries[run.name] > 0:
             self.retries[run.name] -= 1
-            self.waiting.append(run)
-            self.display.say(f"{said}; it will be tried again")
+            self.queue.append(run)
+            self.display.message(f"{message}; it will be tried again")
         else:
-            self.states[run.name] = state._replace(state="failed", message=words)
-            self.display.say(said)
+            self.states[run.name] = state._replace(state="failed", message=reason)
+            self.display.message(message)
 
-    def _kill_the_rest(self) -> None:
-        """After an error, or when somebody is in a hurry: what was saved last is kept."""
-        for run, child in self.places.values():
+    def _kill_running(self) -> None:
+        """End the running runs after an error or a second signal; their last checkpoints stay."""
+        for run, child in self.running.values():
             child.kill()
-            self.states[run.name] = look(run, self.directory)
-        self.places.clear()
+            self.states[run.name] = read_run_state(run, self.directory)
+        self.running.clear()
 
     def _show(self, *, now: bool = False) -> None:
-        """Look at what the runs have written; tell the display and, when something has changed, study.json."""
-        if not now and time.monotonic() < self.next_look:
+        """Read what the runs have written, update the display, and write study.json if a state has changed."""
+        if not now and time.monotonic() < self.next_refresh:
             return
-        self.next_look = time.monotonic() + _LOOK
-        for run, _ in self.places.values():
-            self.states[run.name] = look(run, self.directory)._replace(state="running")
-        chosen = [self.states[name] for name in self.chosen]
-        eta = seconds_left(chosen, self.launcher.places)
+        self.next_refresh = time.monotonic() + _REFRESH
+        for run, _ in self.running.values():
+            self.states[run.name] = read_run_state(run, self.directory)._replace(state="running")
+        eta = estimate_eta(self._chosen_states().values(), self.launcher.slots)
         if self.states != self.written:
             self._write_state(eta)
-        total = sum(state.total_steps for state in chosen)
-        share = sum(state.share * state.total_steps for state in chosen) / total
-        running = {run.name: self.states[run.name] for run, _ in self.places.values()}
-        done = sum(state.state == "done" for state in chosen)
-        self.display.update(StudyProgress(done, len(chosen), share, eta, running))
+        bars = study_bars(self.study.name, self._chosen_states(), eta)
+        self.display.update(bars)
+        if time.monotonic() >= self.next_line:
+            self.next_line = time.monotonic() + _LINE
+            self.display.log(bars)
 
     def _write_state(self, eta: float | None) -> None:
-        """The runs go on where it cannot be written; that is said once."""
+        """Write study.json. If that fails, report it once; the runs do not depend on it."""
         try:
             write_state(self.directory / "study.json", self.study.name, self.states, eta)
             self.written = dict(self.states)
         except OSError as error:
-            if not self.said_unwritten:
-                self.said_unwritten = True
-                self.display.say(f"study.json cannot be written: {why(error)}")
+            if not self.reported_write_error:
+                self.reported_write_error = True
+                self.display.message(f"study.json cannot be written: {error_text(error)}")
 
 
-def how_it_ended(code: int | None) -> str:
-    """An exit code in words; None is that of what could not be started."""
+def describe_exit(code: int | None) -> str:
+    """Describe an exit code; None stands for a process that could not be started."""
     if code is None:
         return "not started"
     return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"

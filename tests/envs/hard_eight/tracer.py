@@ -1,30 +1,30 @@
-"""A ray tracer that is slow and obvious: one thing after the other, in double precision, a depth for every pixel."""
+"""Slow reference ray tracer in double precision: one object after the other, one depth per pixel."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from byol_explore.envs.worlds.hard_eight import rendering
-from byol_explore.envs.worlds.hard_eight.rendering import Camera, Lens, Scene
+from byol_explore.envs.hard_eight import raycaster
+from byol_explore.envs.hard_eight.raycaster import Camera, FieldOfView, Scene
 
 
 class Hits(NamedTuple):
-    """Where the rays meet a thing."""
+    """Intersections of the rays with one object."""
 
     depth: np.ndarray  # [H, W] infinite where they do not
     normal: np.ndarray  # [H, W, 3]
     is_edge: np.ndarray  # [H, W]
 
 
-def trace(scene: Scene, camera: Camera, height: int, width: int, lens: Lens = rendering.EYE) -> np.ndarray:
-    """[H, W, 3] colours as they are before they become bytes."""
+def trace(scene: Scene, camera: Camera, height: int, width: int, lens: FieldOfView = raycaster.EYE) -> np.ndarray:
+    """[H, W, 3] float colours."""
     scene, camera = _doubles(scene), _doubles(camera)
     forward, right, up = _axes(float(camera.yaw), float(camera.pitch))
     row, column = np.mgrid[:height, :width]
     u = ((column + 0.5) / width * 2 - 1) * lens.width
     v = (1 - (row + 0.5) / height * 2) * lens.height
     rays = forward + u[..., None] * right + v[..., None] * up
-    picture = np.broadcast_to(np.array(rendering.SKY, float), rays.shape)
+    picture = np.broadcast_to(np.array(raycaster.SKY, float), rays.shape)
     nearest = np.full((height, width), np.inf)
     boxes = [_box(scene, index, camera.eye, rays) for index in range(len(scene.yaw))]
     balls = [_ball(scene, index, camera.eye, rays) for index in range(len(scene.radius))]
@@ -47,9 +47,9 @@ def _axes(yaw: float, pitch: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _colours(scene: Scene, thing: int, hits: Hits, eye: Any, rays: np.ndarray, fade: float) -> np.ndarray:
     depth = np.where(np.isfinite(hits.depth), hits.depth, 1.0)
-    light = rendering.AMBIENT + rendering.DIFFUSE * (hits.normal @ rendering.LIGHT)
+    light = raycaster.AMBIENT + raycaster.DIFFUSE * (hits.normal @ raycaster.LIGHT)
     glow, pattern = float(scene.glow[thing]), float(scene.pattern[thing])
-    cell = np.floor((eye + depth[..., None] * rays + rendering.SHIFT) * rendering.CELLS).sum(-1)
+    cell = np.floor((eye + depth[..., None] * rays + raycaster.SHIFT) * raycaster.CELLS).sum(-1)
     light = (glow + (1 - glow) * light) * (1 - pattern * (cell % 2)) / (1 + fade * depth)
     edged = thing - len(scene.yaw) + len(scene.edge)
     edge = np.asarray(scene.edge[edged] if 0 <= edged < len(scene.edge) else scene.rgb[thing])
@@ -58,7 +58,7 @@ def _colours(scene: Scene, thing: int, hits: Hits, eye: Any, rays: np.ndarray, f
 
 
 def _box(scene: Scene, index: int, eye: Any, rays: np.ndarray) -> Hits:
-    """A ray is in a box when it has entered all three slabs between two planes, and left none."""
+    """Slab test: a ray is inside the box once it has entered all three slabs and left none."""
     first, left, up = np.stack(_axes(float(scene.yaw[index]), 0.0)) * np.array([[1], [-1], [1]])
     enters, leaves = np.full(rays.shape[:2], -np.inf), np.full(rays.shape[:2], np.inf)
     normal = np.zeros(rays.shape)
@@ -73,12 +73,12 @@ def _box(scene: Scene, index: int, eye: Any, rays: np.ndarray) -> Hits:
     depth = np.where(is_hit, enters, 1.0)
     for axis, half in zip((first, left, up), halves, strict=True):
         place = (eye - scene.centre[:, index] + depth[..., None] * rays) @ axis
-        ends += np.abs(place) > half - rendering.EDGE * np.sort(halves)[1]
+        ends += np.abs(place) > half - raycaster.EDGE * np.sort(halves)[1]
     return Hits(np.where(is_hit, depth, np.inf), normal, ends >= 2)
 
 
 def _ball(scene: Scene, index: int, eye: Any, rays: np.ndarray) -> Hits:
-    """The quadratic equation for |eye + t ray - middle| = radius."""
+    """Solve |eye + t ray - centre| = radius for t."""
     offset, radius = eye - scene.ball_centre[:, index], float(scene.radius[index])
     a, b, c = (rays * rays).sum(-1), rays @ offset, offset @ offset - radius**2
     root = b * b - a * c

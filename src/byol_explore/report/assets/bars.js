@@ -1,4 +1,4 @@
-// A number per variant with its interval, one under the other.
+// One horizontal bar with its interval per variant.
 
 function drawBars(figure, data) {
   const drawing = figure.querySelector(".drawing");
@@ -14,7 +14,7 @@ function drawBars(figure, data) {
   const box = { left: Math.min(14 + 7.2 * longest, width * 0.42), right: width - 62, top: 2, bottom: bars.length * row + 2 };
   const [low, high] = [Math.min(0, lowest(known)), Math.max(highest(known), 0) || 1];
   const x = (value) => box.left + ((value - low) / (high - low)) * (box.right - box.left);
-  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": spokenBars(data, bars) });
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": describeBars(data, bars) });
   const marks = ticks(low, high, (box.right - box.left) / 55);
   axisLabels(marks).forEach((label, i) => {
     root.append(svg("line", { class: "rule", x1: x(marks[i]), x2: x(marks[i]), y1: box.top, y2: box.bottom }));
@@ -27,7 +27,7 @@ function drawBars(figure, data) {
 
 function barOf(bar, middle, x, box, width) {
   const group = svg("g", { style: colour(strokeOf(bar)), "data-bar": bar.variant });
-  const name = svg("text", { class: "name", x: box.left - 10, y: middle + 4, "text-anchor": "end" }, [fitting(bar.variant, box.left - 12)]);
+  const name = svg("text", { class: "name", x: box.left - 10, y: middle + 4, "text-anchor": "end" }, [truncate(bar.variant, box.left - 12)]);
   name.append(svg("title", {}, [bar.variant]));
   group.append(name);
   if (bar.value !== null) {
@@ -42,12 +42,12 @@ function barOf(bar, middle, x, box, width) {
   return group;
 }
 
-function fitting(text, room) {
-  const most = Math.floor(room / 7);
-  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+function truncate(text, width) {
+  const length = Math.floor(width / 7);
+  return text.length > length ? `${text.slice(0, length - 1)}…` : text;
 }
 
-function spokenBars(data, bars) {
-  const each = bars.map((bar) => `${bar.variant} ${shown(bar.value)}, from ${shown(bar.low)} to ${shown(bar.high)}`);
+function describeBars(data, bars) {
+  const each = bars.map((bar) => `${bar.variant} ${format(bar.value)}, from ${format(bar.low)} to ${format(bar.high)}`);
   return `${data.title}, ${data.x_label}. ${each.join("; ")}.`;
 }

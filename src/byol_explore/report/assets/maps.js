@@ -1,4 +1,4 @@
-// Numbers over a floor plan, a slice of training at a time; all slices of a map share one scale.
+// Numbers over a floor plan, one slice of training at a time. All slices of a map share one scale.
 
 function drawMap(figure, data) {
   const drawing = figure.querySelector(".drawing");
@@ -10,36 +10,36 @@ function drawMap(figure, data) {
   const [rows, columns] = [data.floor.length, highest(data.floor.map((line) => line.length))];
   const root = svg("svg", { viewBox: `0 0 ${columns} ${rows}`, role: "img", style: `max-height:26rem` });
   const cells = floorCells(root, data);
-  const say = html("output");
+  const output = html("output");
   const show = (index) => {
-    const slice = data.slices[index];
+    const [label, values] = data.slices[index];
     for (const { node, row, column } of cells) {
-      const value = slice.values[row]?.[column] ?? null;
+      const value = values[row]?.[column] ?? null;
       node.style.fill = value === null ? "" : rampColour(scale.share(value));
     }
-    say.textContent = slice.label;
-    root.setAttribute("aria-label", `${data.title}, ${slice.label}: ${data.unit} from ${shown(scale.low)} to ${shown(scale.high)}`);
+    output.textContent = label;
+    root.setAttribute("aria-label", `${data.title}, ${label}: ${data.unit} from ${format(scale.low)} to ${format(scale.high)}`);
   };
-  const key = data.slices.map((slice) => slice.label).join("|");
+  const key = data.slices.map(([label]) => label).join("|");
   const last = data.slices.length - 1;
   const index = () => Math.min(state.slices.get(key) ?? last, last);
   root.addEventListener("pointermove", (event) => {
     const cell = cells.find(({ node }) => node === event.target);
     if (!cell) return tooltip.hide();
-    const value = data.slices[index()].values[cell.row]?.[cell.column] ?? null;
-    tooltip.show(event.clientX, event.clientY, value === null ? "never visited" : `${shown(value)} ${data.unit}`, []);
+    const value = data.slices[index()][1][cell.row]?.[cell.column] ?? null;
+    tooltip.show(event.clientX, event.clientY, value === null ? "never visited" : `${format(value)} ${data.unit}`, []);
   });
   root.addEventListener("pointerleave", () => tooltip.hide());
   const nodes = [root, scaleBar(scale, data)];
-  if (last > 0) nodes.push(sliceSlider(figure, key, last, index(), say));
-  else nodes.push(html("div", { class: "slices" }, [say]));
+  if (last > 0) nodes.push(sliceSlider(figure, key, last, index(), output));
+  else nodes.push(html("div", { class: "slices" }, [output]));
   drawing.replaceChildren(...nodes);
   figure.showSlice = (of) => of === key && show(index());
   show(index());
 }
 
-// Maps of the same slices move together, so that they can be compared.
-function sliceSlider(figure, key, last, index, say) {
+// Maps with the same slices change together.
+function sliceSlider(figure, key, last, index, output) {
   const slider = html("input", { type: "range", min: 0, max: last, step: 1, "aria-label": "time of training", "data-slices": key });
   slider.value = index;
   slider.addEventListener("input", () => {
@@ -49,11 +49,11 @@ function sliceSlider(figure, key, last, index, say) {
       if (other.dataset.slices === key) other.value = slider.value;
     }
   });
-  return html("div", { class: "slices" }, [slider, say]);
+  return html("div", { class: "slices" }, [slider, output]);
 }
 
 function mapScale(data) {
-  let values = data.slices.flatMap((slice) => slice.values.flat()).filter((value) => value !== null);
+  let values = data.slices.flatMap(([, values]) => values.flat()).filter((value) => value !== null);
   if (data.logarithmic) values = values.filter((value) => value > 0);
   if (!values.length) return null;
   const [low, high] = [data.logarithmic ? lowest(values) : Math.min(0, lowest(values)), highest(values)];
@@ -73,18 +73,18 @@ function rampColour(share) {
 function scaleBar(scale, data) {
   const unit = html("p", {}, [data.logarithmic ? `${data.unit}, logarithmic` : data.unit]);
   const ramp = html("div", { class: "ramp", style: `background:linear-gradient(90deg, ${report.ramp.join(",")})` });
-  const numbers = [scale.low, scale.middle, scale.high].map((value) => html("span", {}, [shown(Number(value.toPrecision(3)))]));
+  const numbers = [scale.low, scale.middle, scale.high].map((value) => html("span", {}, [format(Number(value.toPrecision(3)))]));
   return html("div", { class: "scale", "aria-hidden": "true" }, [unit, ramp, ...numbers]);
 }
 
-// Draws walls and what stands in the rooms; returns the cells that numbers can colour.
+// Draws walls and objects; returns the cells to colour by their numbers.
 function floorCells(root, data) {
   const cells = [], marks = [];
-  data.floor.forEach((line, row) => [...line].forEach((what, column) => {
-    const node = svg("rect", { x: column, y: row, width: 1.01, height: 1.01, class: what === "#" ? "wall" : "open" });
+  data.floor.forEach((line, row) => [...line].forEach((symbol, column) => {
+    const node = svg("rect", { x: column, y: row, width: 1.01, height: 1.01, class: symbol === "#" ? "wall" : "open" });
     root.append(node);
-    if (what !== "#") cells.push({ node, row, column });
-    const path = { D: doorPath, G: goalPath, o: objectPath }[what]?.(column, row);
+    if (symbol !== "#") cells.push({ node, row, column });
+    const path = { D: doorPath, G: goalPath, o: objectPath }[symbol]?.(column, row);
     if (path) marks.push(svg("path", { class: "mark-under", d: path }), svg("path", { class: "mark", d: path }));
   }));
   for (const mark of marks) mark.style.pointerEvents = "none";

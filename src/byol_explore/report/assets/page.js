@@ -1,4 +1,4 @@
-// Draws what the page holds, answers its buttons, and on a live page asks for news.
+// Draws the blocks, handles the buttons, and asks the server of a live page for new versions.
 
 const DRAW = { plot: drawPlot, bars: drawBars, map: drawMap, picture: drawPicture };
 
@@ -14,15 +14,15 @@ function drawAll(kinds) {
   showChips();
 }
 
-const NOTHING = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'/%3E";
+const EMPTY_IMAGE = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'/%3E";
 
-// Films are decoded when they come near the window.
+// Films are decoded when they are near the window.
 const nearby = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) if (isIntersecting) loadPicture(target);
 }, { rootMargin: "400px" });
 
 function drawPicture(figure, data) {
-  const image = html("img", { alt: data.title, "data-picture": figure.dataset.block, src: NOTHING, ...data.size });
+  const image = html("img", { alt: data.title, "data-picture": figure.dataset.block, src: EMPTY_IMAGE, ...data.size });
   figure.querySelector(".drawing").replaceChildren(image);
   nearby.observe(image);
 }
@@ -38,7 +38,7 @@ function showChips() {
   }
 }
 
-// One click hides or shows a variant everywhere; two show it alone, or all again.
+// A click hides or shows a variant everywhere; a double click shows it alone, or all again.
 document.addEventListener("click", (event) => {
   const button = event.target.closest(".chip");
   if (button) toggle(button);
@@ -66,7 +66,7 @@ function toggle(button) {
   redraw(button);
 }
 
-// Redrawing makes a plot's own legend anew: the button that was pressed keeps the focus.
+// Redrawing replaces the legend of a plot: the pressed button gets the focus again.
 function redraw(button) {
   const figure = button.closest("[data-block]");
   drawAll(["plot", "bars"]);
@@ -89,14 +89,14 @@ function sortBy(heading, direction) {
   state.sorted.set(table.closest("figure").id, [column, direction]);
 }
 
-function sortAsBefore() {
+function restoreSorting() {
   for (const [name, [column, direction]] of state.sorted) {
     const heading = document.getElementById(name)?.querySelector("thead tr").cells[column];
     if (heading) sortBy(heading, direction);
   }
 }
 
-// A theme that was chosen is kept where the browser lets pages keep things.
+// Returns the stored theme; null if there is none or the browser denies storage.
 function storedTheme() {
   try {
     return localStorage.getItem("byol-explore-theme");
@@ -110,7 +110,7 @@ function setTheme(theme) {
   try {
     localStorage.setItem("byol-explore-theme", theme);
   } catch {
-    // it lasts as long as the page
+    // storage is denied: the theme lasts as long as the page
   }
 }
 
@@ -120,8 +120,8 @@ document.getElementById("theme").addEventListener("click", () => {
   setTheme((["light", "dark"].includes(dark) ? dark : system) === "dark" ? "light" : "dark");
 });
 
-// The section that is being read, in the table of contents.
-const reading = new IntersectionObserver((entries) => {
+// Marks the visible section in the table of contents.
+const visibleSections = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     const link = document.querySelector(`.contents a[href="#${CSS.escape(target.id)}"]`);
     link?.classList.toggle("here", isIntersecting);
@@ -129,11 +129,11 @@ const reading = new IntersectionObserver((entries) => {
 }, { rootMargin: "-20% 0px -70% 0px" });
 
 function watchSections() {
-  reading.disconnect();
-  for (const section of document.querySelectorAll("main section")) reading.observe(section);
+  visibleSections.disconnect();
+  for (const section of document.querySelectorAll("main section")) visibleSections.observe(section);
 }
 
-// News: the whole page is fetched, and of it only what has changed is put in place of the old.
+// Fetches the new page and replaces the content; unchanged films keep playing.
 async function update() {
   const fetched = new DOMParser().parseFromString(await (await fetch(location.pathname)).text(), "text/html");
   const before = report, scroll = window.scrollY;
@@ -145,10 +145,10 @@ async function update() {
   for (const fresh of fetched.querySelectorAll("[data-block]")) {
     const name = fresh.dataset.block, old = document.getElementById(fresh.id);
     const same = JSON.stringify(before.blocks[name]) === JSON.stringify(report.blocks[name]);
-    if (same && report.blocks[name].kind === "picture" && old) fresh.replaceWith(old); // a film goes on
+    if (same && report.blocks[name].kind === "picture" && old) fresh.replaceWith(old);
   }
   document.getElementById("content").replaceChildren(...fetched.getElementById("content").children);
-  sortAsBefore();
+  restoreSorting();
   drawAll(["plot", "bars", "map"]);
   for (const figure of document.querySelectorAll("[data-block]")) {
     if (report.blocks[figure.dataset.block].kind === "picture" && !figure.querySelector("img")) draw(figure);
@@ -158,16 +158,16 @@ async function update() {
   window.scrollTo({ top: scroll, behavior: "instant" });
 }
 
-async function askForNews() {
+async function pollVersion() {
   const status = document.getElementById("live");
   try {
-    const news = await (await fetch("version", { cache: "no-store" })).json();
-    if (news.version !== document.documentElement.dataset.version) await update();
-    status.textContent = news.note || `live, as of ${news.time}`;
+    const latest = await (await fetch("version", { cache: "no-store" })).json();
+    if (latest.version !== document.documentElement.dataset.version) await update();
+    status.textContent = latest.note || `live, as of ${latest.time}`;
   } catch {
-    status.textContent = "the watcher has ended";
+    status.textContent = "the server has stopped";
   }
-  setTimeout(askForNews, 1000);
+  setTimeout(pollVersion, 1000);
 }
 
 if (storedTheme()) document.documentElement.dataset.theme = storedTheme();
@@ -180,4 +180,4 @@ new ResizeObserver(() => {
 }).observe(document.getElementById("content"));
 window.addEventListener("beforeprint", () => document.querySelectorAll("img[data-picture]").forEach(loadPicture));
 window.addEventListener("scroll", () => tooltip.hide(), { passive: true });
-if (document.documentElement.dataset.version) askForNews();
+if (document.documentElement.dataset.version) pollVersion();

@@ -1,4 +1,4 @@
-// Curves over training, each in its band. The cursor tells the values of all visible ones.
+// Curves over training with their bands. The cursor shows the values of all visible curves.
 
 function drawPlot(figure, data) {
   const drawing = figure.querySelector(".drawing");
@@ -6,11 +6,9 @@ function drawPlot(figure, data) {
   const width = Math.max(drawing.clientWidth, 240);
   const height = Math.round(Math.min(Math.max(width * 0.58, 210), 360));
   const extent = plotExtent(data, curves);
-  const nodes = [];
-  if (extent) nodes.push(plotSvg(data, curves, extent, width, height));
-  else nodes.push(html("p", { class: "empty", style: `height:${height - 64}px` }, [data.curves.length ? "all hidden" : "nothing logged yet"]));
-  nodes.push(ownLegend(data));
-  drawing.replaceChildren(...nodes);
+  const reason = data.curves.length ? "all hidden" : "nothing logged yet";
+  const empty = () => html("p", { class: "empty", style: `height:${height - 64}px` }, [reason]);
+  drawing.replaceChildren(extent ? plotSvg(data, curves, extent, width, height) : empty(), ownLegend(data));
 }
 
 function ownLegend(data) {
@@ -19,7 +17,7 @@ function ownLegend(data) {
   return html("div", { class: known ? "own-legend known" : "own-legend" }, names);
 }
 
-// The ranges of both axes; null where there is nothing to draw.
+// Returns the ranges of both axes; null if there is nothing to draw.
 function plotExtent(data, curves) {
   const xs = [], ys = [];
   for (const curve of curves) {
@@ -34,20 +32,20 @@ function plotExtent(data, curves) {
   }
   if (!xs.length) return null;
   let [left, right] = [lowest(xs), highest(xs)];
-  let [bottom, top] = data.range || (data.logarithmic ? [lowest(ys) * 0.9, highest(ys) * 1.1] : padded(lowest(ys), highest(ys)));
-  if (left === right) [left, right] = [left - room(left), right + room(left)];
+  let [bottom, top] = data.y_range || (data.logarithmic ? [lowest(ys) * 0.9, highest(ys) * 1.1] : padded(lowest(ys), highest(ys)));
+  if (left === right) [left, right] = [left - stepMargin(left), right + stepMargin(left)];
   return { left, right, bottom, top };
 }
 
-// Beside a single step, so that there is an axis.
-function room(step) {
+// Returns the margin on both sides of a single step.
+function stepMargin(step) {
   return Math.max(1, Math.abs(step) * 1e-3);
 }
 
 function padded(low, high) {
   if (low === high) return [low - (Math.abs(low) * 0.1 || 1), high + (Math.abs(high) * 0.1 || 1)];
-  const room = (high - low) * 0.06;
-  return [low >= 0 && low < high * 0.3 ? 0 : low - room, high + room];
+  const margin = (high - low) * 0.06;
+  return [low >= 0 && low < high * 0.3 ? 0 : low - margin, high + margin];
 }
 
 function plotSvg(data, curves, extent, width, height) {
@@ -59,7 +57,7 @@ function plotSvg(data, curves, extent, width, height) {
   const [floor, span] = [level(extent.bottom), level(extent.top) - level(extent.bottom)];
   const y = (value) => box.bottom - ((level(value) - floor) / span) * (box.bottom - box.top);
   const root = svg("svg", {
-    viewBox: `0 0 ${width} ${height}`, height, role: "img", tabindex: 0, class: "plotted", "aria-label": spoken(data, curves),
+    viewBox: `0 0 ${width} ${height}`, height, role: "img", tabindex: 0, class: "plotted", "aria-label": describeCurves(data, curves),
   });
   marks.forEach((mark, i) => {
     root.append(svg("line", { class: "rule", x1: box.left, x2: box.right, y1: y(mark), y2: y(mark) }));
@@ -83,8 +81,8 @@ function plotSvg(data, curves, extent, width, height) {
   return root;
 }
 
-// Stretches of indices in which all the given series are known.
-function stretches(...series) {
+// Returns runs of consecutive indices at which all series are known.
+function knownRuns(...series) {
   const found = [];
   let open = null;
   series[0].forEach((_, i) => {
@@ -99,7 +97,7 @@ function stretches(...series) {
 function bandOf(curve, grid, x, y) {
   const group = svg("g", { style: colour(strokeOf(curve)) });
   if (!curve.low) return group;
-  for (const part of stretches(curve.low, curve.high)) {
+  for (const part of knownRuns(curve.low, curve.high)) {
     const there = part.map((i) => `${x(grid[i]).toFixed(1)},${y(curve.high[i]).toFixed(1)}`);
     const back = part.map((i) => `${x(grid[i]).toFixed(1)},${y(curve.low[i]).toFixed(1)}`).reverse();
     group.append(svg("path", { class: "band", d: `M${there.join("L")}L${back.join("L")}Z` }));
@@ -110,7 +108,7 @@ function bandOf(curve, grid, x, y) {
 function lineOf(curve, grid, x, y) {
   const stroke = strokeOf(curve);
   const group = svg("g", { style: colour(stroke), "data-curve": curve.variant });
-  for (const part of stretches(curve.mean)) {
+  for (const part of knownRuns(curve.mean)) {
     if (part.length === 1) group.append(svg("circle", { class: "dot", cx: x(grid[part[0]]), cy: y(curve.mean[part[0]]), r: 3.5 }));
     const points = part.map((i) => `${x(grid[i]).toFixed(1)},${y(curve.mean[i]).toFixed(1)}`);
     group.append(svg("path", { class: "curve", d: `M${points.join("L")}`, "stroke-dasharray": stroke.dashes.join(" ") || "none" }));
@@ -118,16 +116,16 @@ function lineOf(curve, grid, x, y) {
   return group;
 }
 
-// What someone hears who does not see the curves: where each of them ends.
-function spoken(data, curves) {
+// Describes where each curve ends, for screen readers.
+function describeCurves(data, curves) {
   const ends = curves.map((curve) => {
     const known = curve.mean.filter((value) => value !== null);
-    return `${curve.variant} ends at ${known.length ? shown(known[known.length - 1]) : "nothing"}`;
+    return `${curve.variant} ends at ${known.length ? format(known[known.length - 1]) : "nothing"}`;
   });
   return `${data.title}: ${data.y_label} over ${data.x_label}. ${ends.join(", ")}.`;
 }
 
-// The known point of a curve that is nearest to x; null where the curve does not reach.
+// Returns the index of the known point nearest to x; null outside of the curve.
 function nearest(curve, grid, value) {
   let best = null;
   curve.mean.forEach((mean, i) => {
@@ -155,9 +153,9 @@ function followCursor(root, data, curves, { x, y, box, extent, width }) {
       const place = { cx: x(data.grids[curve.grid][i]), cy: y(curve.mean[i]), r: 4 };
       overlay.append(svg("circle", { class: "dot", style: colour(strokeOf(curve)), ...place }));
     }
-    const rows = found.map(({ curve, i }) => [strokeOf(curve), curve.variant, shown(curve.mean[i]), rangeAt(curve, i)]);
+    const rows = found.map(({ curve, i }) => [strokeOf(curve), curve.variant, format(curve.mean[i]), rangeAt(curve, i)]);
     const frame = root.getBoundingClientRect();
-    tooltip.show(frame.left + (x(stop) / width) * frame.width, clientY ?? frame.top + 40, `${shown(stop)} ${data.x_label}`, rows);
+    tooltip.show(frame.left + (x(stop) / width) * frame.width, clientY ?? frame.top + 40, `${format(stop)} ${data.x_label}`, rows);
   };
   const point = (event) => {
     const frame = root.getBoundingClientRect();
@@ -186,5 +184,5 @@ function followCursor(root, data, curves, { x, y, box, extent, width }) {
 
 function rangeAt(curve, i) {
   if (!curve.low || curve.low[i] === null || curve.high[i] === null) return "";
-  return `[${shown(curve.low[i])}, ${shown(curve.high[i])}]`;
+  return `[${format(curve.low[i])}, ${format(curve.high[i])}]`;
 }

@@ -1,50 +1,50 @@
 "use strict";
-// What the reader has chosen: the theme, which variants are hidden, which slice of time is shown. It outlives updates.
+// The reader's choices, which outlive updates, and helpers that all scripts use.
 
-const state = { hidden: new Set(), slices: new Map(), sorted: new Map() };
+const state = { hidden: new Set(), slices: new Map(), sorted: new Map() }; // variants, slice by map, column by table
 let report = JSON.parse(document.getElementById("data").textContent);
 
 const SVG = "http://www.w3.org/2000/svg";
 
 function svg(name, attributes = {}, children = []) {
-  const node = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.append(...children);
-  return node;
+  return fill(document.createElementNS(SVG, name), attributes, children);
 }
 
 function html(name, attributes = {}, children = []) {
-  const node = document.createElement(name);
+  return fill(document.createElement(name), attributes, children);
+}
+
+function fill(node, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
   node.append(...children);
   return node;
 }
 
-// A number for people: three or four digits, thousands apart.
-function shown(value) {
+// Formats a number with up to four digits and thousands separators.
+function format(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
-  if (size >= 1e6) return short(value);
-  if (Number.isInteger(value) || size >= 1000) return tidy(value.toLocaleString("en", { maximumFractionDigits: 0 }));
-  if (size >= 0.001) return tidy(String(Number(value.toPrecision(4))));
-  return value === 0 ? "0" : tidy(value.toExponential(2));
+  if (size >= 1e6) return formatShort(value);
+  if (Number.isInteger(value) || size >= 1000) return withMinus(value.toLocaleString("en", { maximumFractionDigits: 0 }));
+  if (size >= 0.001) return withMinus(String(Number(value.toPrecision(4))));
+  return value === 0 ? "0" : withMinus(value.toExponential(2));
 }
 
-// The same with few letters, for axes: 250k, 4M, 1.5B.
-function short(value) {
+// Formats a number for an axis: 250k, 4M, 1.5B.
+function formatShort(value) {
   const size = Math.abs(value);
   for (const [unit, letter] of [[1e9, "B"], [1e6, "M"], [1e3, "k"]]) {
-    if (size >= unit) return tidy(String(Number((value / unit).toPrecision(4)))) + letter;
+    if (size >= unit) return withMinus(String(Number((value / unit).toPrecision(4)))) + letter;
   }
-  if (size !== 0 && size < 0.001) return tidy(value.toExponential(0));
-  return tidy(String(Number(value.toPrecision(4))));
+  if (size !== 0 && size < 0.001) return withMinus(value.toExponential(0));
+  return withMinus(String(Number(value.toPrecision(4))));
 }
 
-// The marks of an axis, all with the same number of decimals.
+// Formats the ticks of an axis with the same number of decimals.
 function axisLabels(marks) {
-  if (marks.some((mark) => Math.abs(mark) >= 1000 || (mark !== 0 && Math.abs(mark) < 0.001))) return marks.map(short);
+  if (marks.some((mark) => Math.abs(mark) >= 1000 || (mark !== 0 && Math.abs(mark) < 0.001))) return marks.map(formatShort);
   const decimals = highest(marks.map((mark) => (String(mark).split(".")[1] || "").length));
-  return marks.map((mark) => tidy(mark.toFixed(decimals)));
+  return marks.map((mark) => withMinus(mark.toFixed(decimals)));
 }
 
 function lowest(values) {
@@ -55,7 +55,7 @@ function highest(values) {
   return values.reduce((a, b) => Math.max(a, b), -Infinity);
 }
 
-function tidy(text) {
+function withMinus(text) {
   return text.replace("-", "−");
 }
 
@@ -78,14 +78,14 @@ function chip(name, stroke) {
   return button;
 }
 
-// The tooltip: a heading and rows of [stroke, name, value, range].
+// The tooltip has a heading and rows of [stroke, name, value, range].
 const tooltip = {
   node: document.getElementById("tooltip"),
   show(x, y, title, rows) {
     const lines = rows.map(([stroke, name, value, range]) => {
-      const figures = html("span", {}, [value]);
-      if (range) figures.append(html("span", { class: "range" }, [` ${range}`]));
-      return html("div", {}, [stroke ? swatch(stroke) : "", html("span", {}, [name]), figures]);
+      const numbers = html("span", {}, [value]);
+      if (range) numbers.append(html("span", { class: "range" }, [` ${range}`]));
+      return html("div", {}, [stroke ? swatch(stroke) : "", html("span", {}, [name]), numbers]);
     });
     this.node.replaceChildren(html("b", {}, [title]), ...lines);
     this.node.hidden = false;
@@ -99,18 +99,18 @@ const tooltip = {
   },
 };
 
-// Marks of an axis at round numbers, about `count` of them.
+// Returns about `count` ticks at round numbers.
 function ticks(low, high, count) {
   const raw = (high - low) / Math.max(count, 1);
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((each) => each >= raw * 0.999);
   const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
-  const marks = []; // counted from the first: numbers that are too large for it do not change by adding one
+  const marks = []; // first + i, not a running sum: adding one does not change the largest numbers
   for (let i = 0; i <= Math.min(last - first, 50); i++) marks.push(Number(((first + i) * step).toPrecision(12)));
   return marks;
 }
 
-// The same for a logarithmic axis: powers of ten, and numbers between them where there are few.
+// Returns ticks of a logarithmic axis: powers of ten, with numbers between them if there are few.
 function logTicks(low, high) {
   const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high));
   const powers = Array.from({ length: last - first + 1 }, (_, i) => 10 ** (first + i));

@@ -1,1 +1,1 @@
-"""Acting on many machines with Ray: actors that may die and live again, seen from the learner as one more source."""
+"""Acting on many machines with Ray: a source of rollouts whose actors are restarted when they fail."""

@@ -1,161 +1,189 @@
-"""What Ray runs in processes of its own. Light: whoever only steps environments imports no JAX."""
+"""Ray actor classes: actors with a policy, actors that only step environments, and the inference server.
+
+Ray runs each class in a process of its own. Nothing heavy is imported before `join`: environment steppers never import
+JAX, and the others must choose its platform first. Methods return a `WorkerFailure` instead of raising, because user
+errors may not unpickle in the learner.
+
+A worker that hangs. Environments run in a thread under a `Watchdog`, so a method returns a `WorkerFailure` when one
+takes too long. `ping` and `close` have threads of their own: a worker that is busy answers a ping, a process that is
+stopped does not, and `ActorPool` replaces it.
+"""
 
 import os
 import sys
 import threading
+import time
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
-from byol_explore.errors import UserError, one_line
-from byol_explore.runtime.cluster.joining import Failed, Joined, Order, find_what_the_learner_finds, introduce
-from byol_explore.runtime.cluster.rays import ray
+import numpy as np
 
-GROUPS = {"told": 1, "asked": 1}  # methods that are answered while a rollout goes on, in threads of their own
+from byol_explore.errors import UserError
+from byol_explore.runtime.cluster.messages import (
+    ActorSpec,
+    JoinReply,
+    WorkerFailure,
+    describe_worker,
+    extend_import_path,
+    make_actor_envs,
+)
+from byol_explore.runtime.cluster.ray_client import ray
+from byol_explore.utils.formatting import one_line
+
+# Groups of methods with one thread each: they run while a rollout is in progress.
+CONCURRENCY_GROUPS = {"parameters": 1, "control": 1}
 
 
-class _ActingWorker:
-    """An actor that acts with its own copy of the policy (`acting.py`)."""
+def _run_or_fail(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the error of a method as a `WorkerFailure`."""
 
-    def __init__(self, order: Order) -> None:
-        self._order, self._version = order, -1
-        self._acting: Any = None
-        self._lock = threading.Lock()
-
-    def join(self) -> Joined | Failed:
-        """Start the environments."""
-        os.environ["JAX_PLATFORMS"] = "cpu"  # accelerators are for those that learn, and for an inference server
-        find_what_the_learner_finds(self._order)
+    @wraps(method)
+    def run(self: Any, *arguments: Any) -> Any:
         try:
-            from byol_explore.runtime.cluster.acting import Acting
-
-            self._acting = Acting(self._order)
+            return method(self, *arguments)
         except Exception as error:
-            return failed(error)
-        return introduce()
+            return to_failure(error)
 
-    @ray.method(concurrency_group="told")
-    def receive(self, version: int, parameters: list[Any], step: int) -> None:
-        """New parameters, behind a reference: they come when they are wanted."""
-        self._take(version, parameters, step)
+    return run
 
-    def rollout(self, version: int, parameters: list[Any], step: int) -> Any:
-        """The next sequences with parameters that are at least as new as these."""
-        try:
-            self._take(version, parameters, step)
-            return self._acting.rollout()
-        except Exception as error:
-            return failed(error)
 
-    def _take(self, version: int, parameters: list[Any], step: int) -> None:
-        assert self._acting is not None
-        with self._lock:
-            is_new = version > self._version
-            self._acting.receive(ray.get(parameters[0]) if is_new else None, step)
-            self._version = max(version, self._version)
+def to_failure(error: Exception) -> WorkerFailure:
+    """Describe an error in one line; the text of a UserError stays unchanged."""
+    is_user_error = isinstance(error, UserError) and type(error) is UserError
+    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {one_line(error)}"
+    return WorkerFailure(text, is_user_error)
 
-    @ray.method(concurrency_group="asked")
-    def is_there(self) -> bool:
+
+class _Worker:
+    """Base class of workers. A subclass makes its content, such as an `EnvStepper`, in `join`."""
+
+    def __init__(self, spec: ActorSpec) -> None:
+        self._spec = spec
+        self._content: Any = None
+
+    def _make(self) -> Any:
+        raise NotImplementedError
+
+    @_run_or_fail
+    def join(self) -> JoinReply:
+        """Start the environments or the server."""
+        extend_import_path(self._spec)
+        self._content = self._make()
+        return describe_worker()._replace(address=getattr(self._content, "address", ("", 0)))
+
+    @ray.method(concurrency_group="control")
+    def ping(self) -> bool:
         return True
 
-    @ray.method(concurrency_group="asked")
-    def close(self) -> None:
-        if self._acting is not None:
-            self._acting.close()
-
-
-class _SteppingWorker:
-    """An actor that only steps environments (`stepping.py`), in a process without JAX."""
-
-    def __init__(self, order: Order) -> None:
-        self._order = order
-        self._stepping: Any = None
-
-    def join(self) -> Joined | Failed:
-        """Start the environments."""
-        find_what_the_learner_finds(self._order)
-        try:
-            from byol_explore.runtime.cluster.stepping import Stepping
-
-            self._stepping = Stepping(self._order)
-        except Exception as error:
-            return failed(error)
-        return introduce()
-
-    def play(self, address: tuple[str, int], token: str) -> Failed | None:
-        """Until the inference server has gone, or something has happened."""
-        try:
-            self._stepping.play(address, token)
-        except Exception as error:
-            return failed(error)
-        return None
-
-    @ray.method(concurrency_group="asked")
-    def is_there(self) -> bool:
-        return True
-
-    @ray.method(concurrency_group="asked")
+    @ray.method(concurrency_group="control")
     def modules(self) -> list[str]:
-        """All that this process has imported."""
+        """Return the names of all imported modules."""
         return list(sys.modules)
 
-    @ray.method(concurrency_group="asked")
+    @ray.method(concurrency_group="control")
     def close(self) -> None:
-        if self._stepping is not None:
-            self._stepping.close()
+        if self._content is not None:
+            self._content.close()
 
 
-class _ServingWorker:
-    """The inference server (`serving.py`)."""
+class _ActingWorker(_Worker):
+    """An actor with its own copy of the policy: an `ActorThread` in lock step with calls of `rollout`."""
 
-    def __init__(self, order: Order, token: str) -> None:
-        self._order, self._token = order, token
-        self._server: Any = None
+    _parameters: Any  # ParameterStore
 
-    def join(self) -> Joined | Failed:
-        find_what_the_learner_finds(self._order)
+    def __init__(self, spec: ActorSpec) -> None:
+        super().__init__(spec)
+        self._version = self._step = -1
+        self._lock = threading.Lock()
+
+    def _make(self) -> Any:
+        os.environ["JAX_PLATFORMS"] = "cpu"  # accelerators are for learners and inference servers
+        import jax
+
+        from byol_explore.envs.watchdog import Watchdog
+        from byol_explore.runtime.actor_threads import ActorThread, ParameterStore, make_host_actor
+        from byol_explore.runtime.make import enable_compilation_cache
+
+        enable_compilation_cache()
+        spec, device = self._spec, jax.devices()[0]
+
+        def make(watchdog: Watchdog) -> Any:
+            envs = watchdog.wrap(make_actor_envs(spec))
+            return make_host_actor(spec.config, envs, spec.actor_index, np.random.SeedSequence(spec.entropy))
+
+        self._parameters, watchdog = ParameterStore([device]), Watchdog(spec.config.runtime.step_timeout)
+        thread = ActorThread(make, watchdog, self._parameters, device, capacity=1, in_lock_step=True)
+        thread.start_and_wait()
+        self._idle_since = time.perf_counter()
+        return thread
+
+    @ray.method(concurrency_group="parameters")
+    def receive(self, version: int, parameters: list[Any], step: int) -> None:
+        """Store parameters if their version is new. `parameters` holds one reference to Ray's object store."""
+        with self._lock:
+            is_new = version > self._version
+            actor = ray.get(parameters[0]) if is_new else None
+            self._version = max(version, self._version)
+            if step >= self._step:
+                self._parameters.publish(actor, step)
+                self._step = step
+
+    @_run_or_fail
+    def rollout(self, version: int, parameters: list[Any], step: int) -> Any:
+        """Return a rollout by parameters at least as new as these, and the seconds idle before it."""
+        self.receive(version, parameters, step)
+        idle = time.perf_counter() - self._idle_since
+        rollout = self._content.next()
+        self._idle_since = time.perf_counter()
+        return rollout, idle
+
+
+class _SteppingWorker(_Worker):
+    """An actor that only steps environments, in a process without JAX."""
+
+    def _make(self) -> Any:
+        from byol_explore.runtime.cluster.env_stepper import EnvStepper
+
+        return EnvStepper(self._spec)
+
+    @_run_or_fail
+    def play(self, address: tuple[str, int], token: str) -> None:
+        """Step environments until the inference server has closed the connection."""
+        self._content.run(address, token)
+
+
+class _ServingWorker(_Worker):
+    """The inference server. It uses a CPU unless it was given GPUs."""
+
+    def __init__(self, spec: ActorSpec, token: str) -> None:
+        super().__init__(spec)
+        self._token = token
+
+    def _make(self) -> Any:
         if not ray.get_gpu_ids():
             os.environ["JAX_PLATFORMS"] = "cpu"
-        try:
-            from byol_explore.runtime.cluster.serving import Server
+        from byol_explore.runtime.cluster.inference_server import InferenceServer
 
-            self._server = Server(self._order, self._order.spec, self._token, ray.util.get_node_ip_address())
-        except Exception as error:
-            return failed(error)
-        return introduce()._replace(address=self._server.address)
+        return InferenceServer(self._spec, self._token, ray.util.get_node_ip_address())
 
-    @ray.method(concurrency_group="told")
+    @ray.method(concurrency_group="parameters")
     def receive(self, parameters: list[Any], step: int) -> None:
-        self._server.receive(ray.get(parameters[0]) if parameters else None, step)
+        self._content.set_parameters(ray.get(parameters[0]) if parameters else None, step)
 
+    @_run_or_fail
     def take(self, seconds: float) -> Any:
-        """Finished sequences."""
-        try:
-            return self._server.take(seconds)
-        except Exception as error:
-            return failed(error)
+        """Return finished rollouts, after at most that many seconds if there are none."""
+        return self._content.take_rollouts(seconds)
 
-    @ray.method(concurrency_group="asked")
+    @ray.method(concurrency_group="control")
     def statistics(self) -> Any:
-        return self._server.statistics()
-
-    @ray.method(concurrency_group="asked")
-    def is_there(self) -> bool:
-        return True
-
-    @ray.method(concurrency_group="asked")
-    def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        return self._content.statistics()
 
 
-_OPTIONS: dict[str, Any] = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0, "concurrency_groups": GROUPS}
+_OPTIONS: dict[str, Any] = {
+    "num_cpus": 1, "max_restarts": 0, "max_task_retries": 0, "concurrency_groups": CONCURRENCY_GROUPS,
+}  # fmt: skip
 ActingWorker = ray.remote(**_OPTIONS)(_ActingWorker)
 SteppingWorker = ray.remote(**_OPTIONS)(_SteppingWorker)
 ServingWorker = ray.remote(**_OPTIONS)(_ServingWorker)
-
-
-def failed(error: Exception) -> Failed:
-    """What is said of an error; one of the user's own kind is repeated as it is."""
-    is_mistake = isinstance(error, UserError) and type(error) is UserError
-    return Failed(
-        str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {one_line(error)}", is_mistake
-    )

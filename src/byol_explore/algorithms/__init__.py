@@ -1,1 +1,0 @@
-"""Reinforcement learning on rewards that are given: any algorithm does (section 3.4)."""

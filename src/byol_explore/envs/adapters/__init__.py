@@ -1,1 +1,0 @@
-"""Environments of others, outside jit: Atari's emulator, Gymnasium and DM-HARD-8."""

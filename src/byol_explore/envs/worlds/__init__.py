@@ -1,1 +1,0 @@
-"""Worlds of our own and those of XLand-MiniGrid: pure functions that run inside jit."""

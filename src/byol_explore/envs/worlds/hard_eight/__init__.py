@@ -1,1 +1,0 @@
-"""Hard-Eight: eight first-person tasks in three dimensions, pure JAX; one compiled step serves them all."""

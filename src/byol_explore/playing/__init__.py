@@ -1,1 +1,0 @@
-"""A trained agent at play: loaded from its run, evaluated, filmed."""

@@ -1,0 +1,188 @@
+"""Checks of run directories and of the configurations in them."""
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from byol_explore.config.config import Config
+from byol_explore.config.sections import CuriosityConfig, LogConfig, NetworkConfig
+from byol_explore.errors import EnvironmentFailure, UserError
+from byol_explore.runtime.make import resolve_devices
+from byol_explore.storage.run_directory import check_resumable, check_run_dir, load_config, save_traceback
+from byol_explore.training import train as train_module
+from byol_explore.training.train import train
+from runs import (
+    config_for,
+    files,
+    half,
+    run,
+    shared_runtime,
+    tiny,
+    uninterrupted,
+)
+
+
+def test_a_directory_with_a_run_is_unchanged(root: Path, tmp_path: Path) -> None:
+    directory = half(root, tmp_path / "run")
+    before = files(directory)
+    with pytest.raises(UserError, match=r"run already holds a run: continue it with --resume"):
+        run(tiny(), directory)
+    assert files(directory) == before
+
+
+def test_a_directory_with_other_files_is_unchanged(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("do not lose me")
+    with pytest.raises(UserError, match="is not empty and holds no run"):
+        run(tiny(), tmp_path)
+    with pytest.raises(UserError, match="is a file"):
+        run(tiny(), tmp_path / "thesis.tex")
+    assert files(tmp_path) == {"thesis.tex": b"do not lose me"}
+
+
+def test_an_empty_directory_is_accepted(tmp_path: Path) -> None:
+    check_run_dir(tmp_path, tiny(), resume=False)
+
+
+def test_files_of_a_run_that_never_began_do_not_block_a_directory(tmp_path: Path) -> None:
+    """The run was killed while it wrote its configuration, or its environment failed at once."""
+    (tmp_path / "config.json.tmp").write_text('{"preset"')
+    failure = save_traceback(EnvironmentFailure("environment 'x' failed in its reset"), tmp_path)
+    assert str(failure) == f"environment 'x' failed in its reset; the traceback is in {tmp_path / 'traceback.txt'}"
+    check_run_dir(tmp_path, tiny(), resume=False)
+    (tmp_path / "traceback.txt").write_text("of something else")
+    with pytest.raises(UserError, match="is not empty and holds no run"):
+        check_run_dir(tmp_path, tiny(), resume=False)
+
+
+def test_a_run_that_ended_before_its_first_dispatch_can_start_again(tmp_path: Path) -> None:
+    """A user corrects an error in a bonus and runs the same command again."""
+    config, corrected = tiny(), dataclasses.replace(tiny(), seed=1)
+    mistake = mock.Mock(side_effect=UserError("bonus Mine pays nonsense"))
+    with mock.patch.object(shared_runtime(config), "dispatch", mistake), pytest.raises(UserError, match="nonsense"):
+        run(config, tmp_path)
+    assert sorted(files(tmp_path)) == ["config.json", "metrics.jsonl", "versions.json"]
+    check_run_dir(tmp_path, corrected, resume=False)
+    (tmp_path / "metrics.jsonl").write_text('{"steps": 48}\n')
+    with pytest.raises(UserError, match="already holds a run"):
+        check_run_dir(tmp_path, corrected, resume=False)
+
+
+def test_two_runs_started_in_one_directory_do_not_mix(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run begins and ends while the other still makes its environments."""
+    directory, envs = tmp_path / "run", train_module.make_training_envs
+    config = config_for(dispatches=1)
+
+    def slow(config: Config) -> Any:
+        if config.seed == 7:
+            monkeypatch.setattr(train_module, "make_training_envs", envs)
+            with pytest.raises(UserError, match="another process is training in"):
+                run(dataclasses.replace(config, seed=0), directory)
+        return envs(config)
+
+    monkeypatch.setattr(train_module, "make_training_envs", slow)
+    run(dataclasses.replace(config, seed=7), directory)
+    assert load_config(directory).seed == 7
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        (tiny(env="probe:nothing"), "unknown environment 'probe:nothing'"),
+        (tiny(env="probe:memory,probe:two-armed"), "cannot be learned by one agent"),
+        (tiny(network=NetworkConfig(core="rnn")), "rnn"),
+        (tiny(network=NetworkConfig(encoder="resnet")), "resnet"),
+        (tiny(devices=3), "runtime.num_devices is 3"),
+        (tiny(log={"wandb": True}), "byol-explore\\[wandb\\]"),
+    ],
+    ids=["env", "envs", "core", "encoder", "devices", "wandb"],
+)
+def test_a_wrong_value_leaves_no_directory_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Config, complaint: str
+) -> None:
+    """Otherwise the corrected command would be refused."""
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match=complaint):
+        train(config, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_resuming_a_missing_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nothing to resume: .*gone holds no run"):
+        run(tiny(), tmp_path / "gone", resume=True)
+    assert not (tmp_path / "gone").exists()
+
+
+def test_only_length_and_logging_may_change_on_resume() -> None:
+    config = tiny()
+    longer = dataclasses.replace(config, steps=10**6, stop_at_success_rate=0.9, log=LogConfig(episode_window=3))
+    check_resumable(config, longer)
+    check_resumable(longer, config)
+    more_time = dataclasses.replace(config, runtime=dataclasses.replace(config.runtime, step_timeout=300.0))
+    check_resumable(config, more_time)
+    accepted = (
+        r"only steps, stop_at_success_rate, runtime\.step_timeout, runtime\.ray_address, "
+        r"distributed\.\* and log\.\* may change"
+    )
+    with pytest.raises(UserError, match=rf"seed was 0, now 1; {accepted}"):
+        check_resumable(config, dataclasses.replace(config, seed=1))
+    with pytest.raises(UserError, match=r"curiosity\.horizon was 2, now 1"):
+        check_resumable(config, dataclasses.replace(config, curiosity=CuriosityConfig(horizon=1)))
+    with pytest.raises(UserError, match=r"network\.encoder_hidden was \(10,\), now \(128,\)"):
+        check_resumable(config, dataclasses.replace(config, network=NetworkConfig()))
+
+
+def test_a_refused_resume_changes_no_file(root: Path, tmp_path: Path) -> None:
+    directory = half(root, tmp_path / "run")
+    before = files(directory)
+    with pytest.raises(UserError, match="method was 'byol-explore', now 'rnd'"):
+        run(dataclasses.replace(tiny(), method="rnd"), directory, resume=True)
+    assert files(directory) == before
+
+
+def test_a_run_can_resume_with_its_own_config(root: Path) -> None:
+    check_resumable(load_config(uninterrupted(root, 2)), resolve_devices(tiny(devices=0)))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('{"seed": "zero"}', "seed is 'zero': it must be a whole number"),
+        ('{"seed": -1}', "seed is -1: it must not be negative"),
+        ('{"steps": 1e6}', r"steps is 1000000\.0: it must be a whole number"),
+        ('{"env": 3}', "env is 3: it must be text"),
+        ('{"env_kwargs": "length=1"}', "env_kwargs is 'length=1': it must be a list of texts"),
+        ('{"agent": {"gamma": null}}', r"agent\.gamma is None: it must be a number"),
+        ('{"agent": 5}', "agent is 5: it must be AgentConfig"),
+        ('{"curiosity": {"share_representation": "no"}}', r"curiosity\.share_representation is 'no': it must be true"),
+        ('{"regime": "both"}', "unknown regime 'both'; choose from: mixed"),
+    ],
+)
+def test_a_wrong_value_in_a_config_is_named_with_its_file(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match=rf"^{tmp_path}/config\.json: {complaint}") as caught:
+        load_config(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "cannot be read"),
+        ("[" * 100_000, "cannot be read"),
+        ("[1]", "cannot be read"),
+        ('{"stepz": 3}', "unknown configuration field 'stepz'; choose from: preset, env"),
+        ('{"agent": {"gama": 3}}', "unknown configuration field 'gama'"),
+    ],
+)
+def test_an_unreadable_config_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match=complaint):
+        load_config(tmp_path)
+    with pytest.raises(UserError, match="holds no run"):
+        load_config(tmp_path / "nowhere")
