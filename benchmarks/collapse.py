@@ -37,9 +37,9 @@ from byol_explore.networks.centering import MIN_STD, SupportsCentering, center_e
 from byol_explore.networks.layers import Conv, GroupNorm, Linear, SubtractMean
 from byol_explore.networks.representation import Actor, Networks, Representation
 from byol_explore.ops import world_model
-from byol_explore.runtime.make import enable_compilation_cache
 from byol_explore.spaces import Image
 from byol_explore.types import Action, Array, Encoder, Policy, Trajectory
+from byol_explore.utils.compilation import enable_compilation_cache
 from byol_explore.utils.files import atomic_write
 
 ROUNDS = 8  # consecutive sequences per game

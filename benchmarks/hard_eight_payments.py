@@ -24,10 +24,11 @@ from byol_explore.envs.hard_eight.env import HardEight
 from byol_explore.envs.vector import AutoReset
 from byol_explore.errors import UserError
 from byol_explore.networks.representation import Actor
-from byol_explore.runtime.make import enable_compilation_cache, make_runtime, make_training_envs, with_one_device
+from byol_explore.runtime.make import make_runtime, make_training_envs, with_one_device
 from byol_explore.storage.checkpoint import Checkpoints
 from byol_explore.storage.run_directory import load_config
 from byol_explore.types import Array, Trajectory
+from byol_explore.utils.compilation import enable_compilation_cache
 from byol_explore.utils.files import atomic_write
 
 STEPS = 80  # per sequence

@@ -32,10 +32,11 @@ from byol_explore.networks.layers import MLP
 from byol_explore.ops import world_model
 from byol_explore.ops.arrays import masked_mean
 from byol_explore.runtime.anakin import Anakin
-from byol_explore.runtime.make import enable_compilation_cache, make_training_envs
+from byol_explore.runtime.make import make_training_envs
 from byol_explore.storage.checkpoint import Checkpoints
 from byol_explore.storage.run_directory import load_config
 from byol_explore.types import Array, PyTree, Trajectory
+from byol_explore.utils.compilation import enable_compilation_cache
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,11 @@ from byol_explore.config.config import Config
 from byol_explore.envs.interface import HostEnvironment, count_tasks
 from byol_explore.networks import cpu_kernels
 from byol_explore.networks.representation import Actor
-from byol_explore.runtime.make import enable_compilation_cache, make_runtime, resolve_devices
+from byol_explore.runtime.make import make_runtime, resolve_devices
 from byol_explore.runtime.rollouts import HostActor
 from byol_explore.runtime.sebulba import Sebulba
 from byol_explore.types import PyTree, TimeStep, Trajectory
+from byol_explore.utils.compilation import enable_compilation_cache
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from sleep_env import SIZE
 import byol_explore
 from byol_explore.config.config import Config
 from byol_explore.config.sections import LogConfig, NetworkConfig, RuntimeConfig
-from byol_explore.runtime.make import enable_compilation_cache, make_runtime, make_training_envs, resolve_devices
+from byol_explore.runtime.make import make_runtime, make_training_envs, resolve_devices
 from byol_explore.runtime.sebulba import Sebulba
+from byol_explore.utils.compilation import enable_compilation_cache
 from byol_explore.utils.packages import require_extra
 
 NETWORK = NetworkConfig(

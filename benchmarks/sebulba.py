@@ -20,11 +20,12 @@ from byol_explore.config.config import Config
 from byol_explore.envs.host_vector import make_host_vector_env
 from byol_explore.envs.interface import HostEnvironment, HostVectorEnv
 from byol_explore.runtime.base import EpisodeStats, RolloutStats
-from byol_explore.runtime.make import enable_compilation_cache, make_runtime, resolve_devices
+from byol_explore.runtime.make import make_runtime, resolve_devices
 from byol_explore.runtime.rollouts import HostActor
 from byol_explore.runtime.sebulba import Sebulba
 from byol_explore.training.coverage import RoomCoverage
 from byol_explore.types import Action
+from byol_explore.utils.compilation import enable_compilation_cache
 
 LOAD = ("learner_idle_fraction", "actor_idle_fraction", "actor_env_fraction", "actor_inference_fraction", "policy_lag")
 

@@ -20,8 +20,9 @@ from flops import count_flops
 import byol_explore
 from byol_explore.runtime.anakin import ActorState, Anakin
 from byol_explore.runtime.base import shard_map_envs
-from byol_explore.runtime.make import enable_compilation_cache, make_runtime, resolve_devices
+from byol_explore.runtime.make import make_runtime, resolve_devices
 from byol_explore.types import Action, Array
+from byol_explore.utils.compilation import enable_compilation_cache
 
 SIZE = 2048  # side of the matrices
 

@@ -7,7 +7,7 @@ import pytest
 
 PACKAGES = {
     "": "types spaces errors registry",
-    "utils": "files formatting interrupts local_server packages processes validation",
+    "utils": "compilation files formatting interrupts local_server packages processes validation",
     "config": "sections config presets overrides",
     "envs": "interface host_vector checks watchdog families names registry keyboard"
     " atari_worker atari gymnasium_spaces gymnasium_env",

@@ -337,3 +337,20 @@ def test_a_rollout_of_skipped_steps_changes_nothing() -> None:
     intrinsic, metrics = curiosity.learn(*given, skipped=np.ones((2, ENVS), bool))
     assert (intrinsic.tolist(), metrics) == ([[0.0] * ENVS] * 2, {})
     assert curiosity.progress is before
+
+
+# Compiled programs
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "/mine"), ("/own", "/own")])
+def test_compiled_programs_are_kept_where_the_user_wants(
+    monkeypatch: pytest.MonkeyPatch, before: str | None, after: str
+) -> None:
+    monkeypatch.setenv("BYOL_EXPLORE_CACHE", "/mine")
+    of_tests = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        jax.config.update("jax_compilation_cache_dir", before)
+        small()
+        assert jax.config.jax_compilation_cache_dir == after  # pyright: ignore[reportAttributeAccessIssue]
+    finally:
+        jax.config.update("jax_compilation_cache_dir", of_tests)

@@ -16,10 +16,11 @@ from byol_explore.doctor.measurements import measure_rollout, measure_target
 from byol_explore.envs.interface import AnyEnvironment, HostEnvironment, count_tasks, list_tasks
 from byol_explore.errors import UserError
 from byol_explore.runtime.anakin import Anakin
-from byol_explore.runtime.make import enable_compilation_cache, make_training_envs
+from byol_explore.runtime.make import make_training_envs
 from byol_explore.runtime.rollouts import HostActor
 from byol_explore.storage.checkpoint import Checkpoints
 from byol_explore.types import Trajectory
+from byol_explore.utils.compilation import enable_compilation_cache
 
 MAX_ROLLOUTS = 12  # that are tried until an episode ends inside one
 

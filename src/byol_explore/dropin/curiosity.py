@@ -42,6 +42,7 @@ from byol_explore.dropin.stream import Stream, StreamPosition, make_stream
 from byol_explore.errors import UserError
 from byol_explore.registry import METHODS
 from byol_explore.types import PyTree
+from byol_explore.utils.compilation import enable_compilation_cache
 
 MAX_INIT_OBSERVATIONS = 2048  # that encoders are centred on
 _init = jax.jit(Bonus.init, static_argnums=0)
@@ -87,6 +88,7 @@ class Curiosity:
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or not least <= value < 2**32:
                 raise UserError(f"{name} is {value!r}: it must be a whole number of at least {least}, below 2^32")
         METHODS.check(method)
+        enable_compilation_cache()  # else every process compiles for many seconds in its first `learn`
         self.num_envs, self.method, self.seed = int(num_envs), method, int(seed)
         self.settings = make_settings(settings)
         self.reader = SpaceReader(observation_space, action_space, symbol_counts)

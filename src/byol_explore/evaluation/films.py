@@ -14,10 +14,11 @@ from byol_explore.config.config import env_dir_name
 from byol_explore.envs.interface import list_tasks
 from byol_explore.errors import UserError
 from byol_explore.evaluation.rollouts import evaluation_envs, record_rollout
-from byol_explore.runtime.make import enable_compilation_cache, make_runtime, make_training_envs, with_one_device
+from byol_explore.runtime.make import make_runtime, make_training_envs, with_one_device
 from byol_explore.storage.checkpoint import Checkpoints, load_networks
 from byol_explore.storage.run_directory import load_config
 from byol_explore.types import Array, Trajectory
+from byol_explore.utils.compilation import enable_compilation_cache
 from byol_explore.utils.formatting import one_line
 from byol_explore.utils.packages import require_extra
 

@@ -1,9 +1,7 @@
-"""Choose the devices, the compilation cache and the runtime of a run."""
+"""Choose the devices and the runtime of a run."""
 
 import dataclasses
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import jax
 
@@ -123,17 +121,3 @@ def _available(config: Config) -> tuple[list[Device], int, list[int]]:
 def _by_process() -> list[list[Device]]:
     """Group all devices by process."""
     return [[each for each in jax.devices() if each.process_index == index] for index in range(jax.process_count())]
-
-
-def cache_dir() -> Path:
-    """$BYOL_EXPLORE_CACHE, or byol-explore in the user's cache directory."""
-    if "BYOL_EXPLORE_CACHE" in os.environ:
-        return Path(os.environ["BYOL_EXPLORE_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "byol-explore"
-
-
-def enable_compilation_cache() -> None:
-    """Keep compiled programs, unless the user has set a cache of their own."""
-    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
-        jax.config.update("jax_compilation_cache_dir", str(cache_dir()))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)

@@ -12,13 +12,7 @@ from byol_explore.errors import EnvironmentFailure, UserError
 from byol_explore.evaluation.rollouts import evaluation_envs, success_rules
 from byol_explore.runtime.distributed import ProcessGroup, join_process_group
 from byol_explore.runtime.leader import Follower, agree_on_config, dismiss_followers
-from byol_explore.runtime.make import (
-    enable_compilation_cache,
-    learner_devices,
-    make_runtime,
-    make_training_envs,
-    resolve_devices,
-)
+from byol_explore.runtime.make import learner_devices, make_runtime, make_training_envs, resolve_devices
 from byol_explore.storage.checkpoint import Checkpoints
 from byol_explore.storage.run_directory import (
     FAILURE,
@@ -33,6 +27,7 @@ from byol_explore.training.coverage import RoomCoverage, VisitMaps
 from byol_explore.training.episode_window import EpisodeWindow
 from byol_explore.training.loop import RunSummary, TrainingLoop
 from byol_explore.training.output import check_extras, make_display
+from byol_explore.utils.compilation import enable_compilation_cache
 from byol_explore.utils.files import DirectoryLock
 from byol_explore.utils.interrupts import SignalGuard
 
