@@ -13,7 +13,7 @@ import numpy as np
 from byol_explore.agent.learner import Learner
 from byol_explore.agent.state import Batch, LearnerState, UpdateOutput
 from byol_explore.config.config import Config, embedding_size
-from byol_explore.config.sections import CuriosityConfig, NetworkConfig, RuntimeConfig
+from byol_explore.config.sections import CuriosityConfig, NetworkConfig, OptimizerConfig, RuntimeConfig
 from byol_explore.curiosity.method import BuildContext
 from byol_explore.envs.interface import EnvSpec
 from byol_explore.networks.encoders import make_encoder
@@ -76,6 +76,11 @@ def network_of(observation: str, core: str = "gru") -> NetworkConfig:
     return dataclasses.replace(
         network, encoder="hard-eight", core_inputs=SENSES, use_prev_reward=True, core_mix_size=16
     )
+
+
+# For comparisons up to rounding. Adam divides gradients by their size, so the rounding of a gradient close to 0 moves
+# its parameter by up to the learning rate; Adam's averages show whether gradients agree.
+SMALL_STEPS = OptimizerConfig(learning_rate=1e-6, dual_learning_rate=1e-6)
 
 
 def small_config(method: str = "byol-explore", *, core: str = "gru", **curiosity: Any) -> Config:

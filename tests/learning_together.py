@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from builders import (
     BATCH,
+    SMALL_STEPS,
     TIME,
     leaves_with_names,
     make,
@@ -70,7 +71,7 @@ def inside_jit(processes: ProcessGroup) -> dict[str, np.ndarray]:
     """Dispatch twice. Returns the whole state and the outputs for all environments."""
     from runs import tiny  # which imports all of a run
 
-    config = without_centering(tiny(devices=len(jax.devices())))
+    config = without_centering(tiny(devices=len(jax.devices()), optimizer=SMALL_STEPS))
     anakin = Anakin(config, make_envs(config.env_ids), jax.devices())
     state, outputs = anakin.init(0), []
     for _ in range(2):
@@ -119,7 +120,8 @@ class FixedRollouts:
 
 def host_config(algorithm: str) -> Config:
     runtime = RuntimeConfig(num_envs=ENVS, batch_size=ENVS // 2, sequence_length=TIME, rollouts_per_dispatch=2)
-    return without_centering(dataclasses.replace(small_config(), algorithm=algorithm, runtime=runtime))
+    config = dataclasses.replace(small_config(), algorithm=algorithm, runtime=runtime, optimizer=SMALL_STEPS)
+    return without_centering(config)
 
 
 def without_centering(config: Config) -> Config:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from builders import SMALL_STEPS
 from byol_explore.cli import supervised
 from byol_explore.config.sections import DistributedConfig
 from byol_explore.errors import PeerLost
@@ -167,8 +168,8 @@ def test_two_processes_equal_one_with_two_devices(tmp_path: Path) -> None:
 def test_four_processes_train_and_two_or_one_resume(tmp_path: Path) -> None:
     """Results equal those of one process with four devices up to rounding."""
     alone, together_ = tmp_path / "alone", tmp_path / "together"
-    train_one_process(alone, *settings(devices=4, dispatches=4), devices=4)
-    first, *others = train_processes(together_, *settings(devices=4, dispatches=2), count=4)
+    train_one_process(alone, *settings(devices=4, dispatches=4, optimizer=SMALL_STEPS), devices=4)
+    first, *others = train_processes(together_, *settings(devices=4, dispatches=2, optimizer=SMALL_STEPS), count=4)
     assert first[0] == 0, first
     assert others == [(0, "", "")] * 3
     first, _ = train_processes(together_, "--resume", "--steps", 3 * DISPATCH)
@@ -185,8 +186,9 @@ def test_one_process_trains_then_two_then_three_resume(tmp_path: Path) -> None:
     words = ["--runtime.num-envs", 12, "--runtime.batch-size", 6]
     alone, grown = tmp_path / "alone", tmp_path / "grown"
     steps = [36 * count for count in (2, 4, 6)]  # dispatches of 12 environments and three steps
-    train_one_process(alone, *settings(devices=1), *words, "--steps", steps[2], devices=1)
-    train_one_process(grown, *settings(devices=1), *words, "--steps", steps[0], devices=1)
+    words = [*settings(devices=1, optimizer=SMALL_STEPS), *words]
+    train_one_process(alone, *words, "--steps", steps[2], devices=1)
+    train_one_process(grown, *words, "--steps", steps[0], devices=1)
     for count, until in ((2, steps[1]), (3, steps[2])):
         first, *others = train_processes(grown, "--resume", "--steps", until, count=count)
         assert first[0] == 0, first
@@ -288,8 +290,11 @@ def test_signal_to_one_process_saves_once_and_ends_all(who: int, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [settings(), settings_outside_jit()], ids=["inside", "outside"])
-@pytest.mark.parametrize("who", [[0], [1], [0, 1]], ids=["first", "second", "both"])
+@pytest.mark.parametrize(
+    ("who", "words"),
+    [([0], settings()), ([1], settings()), ([0, 1], settings()), ([1], settings_outside_jit())],
+    ids=["first", "second", "both", "second-outside-jit"],
+)
 def test_ctrl_c_at_one_or_all_saves_ends_all_and_resumes(who: list[int], words: list[object], tmp_path: Path) -> None:
     run = tmp_path / "run"
 
