@@ -2,11 +2,13 @@
 #   make train   installs into .venv what training and Atari need, and trains the default agent
 #   make test    installs the test extras, then runs lint, types and tests
 # Tests with PyTorch: `make test-integrations`; with Ray: `make test-ray`; training for minutes: `make test-slow`.
-# ARGS goes to `byol-explore train` or to pytest: make train ARGS="--seed 1"
+# ARGS goes to `byol-explore train` or to pytest: make train ARGS="--seed 1". MARKS selects tests with PyTorch and Ray:
+# make test-ray MARKS=slow
 
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+MARKS ?= not slow
 # Keep bytecode, even if the environment says otherwise: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -19,13 +21,13 @@ train: .venv/installed
 test: .venv/installed-test lint types browser
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow" --ignore tests/integrations --ignore tests/cluster $(ARGS)
 
-# Curiosity in Stable-Baselines3 and TorchRL, and with real tensors; ARGS="-m slow" trains for minutes.
+# Curiosity in Stable-Baselines3 and TorchRL, and with real tensors.
 test-integrations: .venv/installed-integrations
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" tests/integrations $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "$(MARKS)" tests/integrations $(ARGS)
 
-# Acting with Ray, one test after the other, because they share a cluster; ARGS="-m slow" runs a short drill.
+# Acting with Ray, one test after the other, because they share a cluster.
 test-ray: .venv/installed-ray
-	$(BIN)/python -m pytest -m "not slow" tests/cluster $(ARGS)
+	$(BIN)/python -m pytest -m "$(MARKS)" tests/cluster $(ARGS)
 
 # Actors, inference servers and learners that are killed or stopped, fifty times.
 drill-ray: .venv/installed-ray
