@@ -83,7 +83,7 @@ def make_rollout(env: HardEight, batch: AutoReset) -> Callable[..., Any]:
             discount,
             policy,
             task_id=task,
-            initial_state=at.agent_state,
+            initial_state=at.recurrent_state,
         )
         return then, trajectory, events
 

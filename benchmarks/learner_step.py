@@ -59,14 +59,14 @@ def count(config: Config, envs: list[Any]) -> dict[str, float]:
         state = jax.eval_shape(learner.init, key)
         number, flag = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.bool_)
         timestep = with_axis(size, TimeStep(spec.observation, number, number, flag, flag, flag))  # pyright: ignore
-        memory = jax.eval_shape(lambda: learner.init(key).target_actor.initial_state(spec, size))
-        _, policy, action = jax.eval_shape(select_action, state.target_actor, memory, timestep, key)
+        recurrent_state = jax.eval_shape(lambda: learner.init(key).target_actor.initial_state(spec, size))
+        _, policy, action = jax.eval_shape(select_action, state.target_actor, recurrent_state, timestep, key)
         observation, is_first = with_axis(length, (timestep.observation, timestep.is_first))
         transitions = with_axis(length - 1, (action, timestep.reward, timestep.discount, policy))
         task = jax.ShapeDtypeStruct((length, size), jnp.int32)
-        batch: Any = Trajectory(observation, is_first, *transitions, task_id=task, initial_state=memory)  # pyright: ignore
+        batch: Any = Trajectory(observation, is_first, *transitions, task_id=task, initial_state=recurrent_state)  # pyright: ignore
         step_flops = count_flops(learner.update, state, Batch(batch))
-        act_flops = count_flops(select_action, state.target_actor, memory, timestep, key)
+        act_flops = count_flops(select_action, state.target_actor, recurrent_state, timestep, key)
     frames = config.steps_per_rollout
     return {
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(state.online)),

@@ -181,7 +181,7 @@ def make_trajectory(spec: EnvSpec, actor: Actor, seed: int = 0, is_first: np.nda
     rng = np.random.default_rng(seed)
     lead = (TIME - 1, BATCH)
     ends = np.concatenate([is_first[2:], np.zeros((1, BATCH), bool)])
-    memory = shaken(actor.initial_state(spec, BATCH), seed + 1, 1.0)
+    recurrent_state = shaken(actor.initial_state(spec, BATCH), seed + 1, 1.0)
     return Trajectory(
         observation=random_observation(rng, spec, (TIME, BATCH)),
         is_first=jnp.asarray(is_first),
@@ -190,7 +190,7 @@ def make_trajectory(spec: EnvSpec, actor: Actor, seed: int = 0, is_first: np.nda
         discount=jnp.asarray(~ends, jnp.float32),
         behaviour_policy=random_policy(rng, spec.action, lead),
         task_id=jnp.zeros((TIME, BATCH), jnp.int32),
-        initial_state=memory._replace(prev_action=random_action(rng, spec.action, (BATCH,))),
+        initial_state=recurrent_state._replace(prev_action=random_action(rng, spec.action, (BATCH,))),
     )
 
 

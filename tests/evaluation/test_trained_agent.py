@@ -29,9 +29,11 @@ def greedy_by_hand(agent: TrainedAgent, episodes: int, steps: int) -> list[np.nd
     """Return the target policy's actions, computed step by step in an auto-reset environment."""
     batch = AutoReset(make_env("probe:memory"), episodes)
     state, timestep = batch.reset(jax.random.split(jax.random.key(5), episodes))
-    memory, actions = agent.actor.initial_state(agent.spec, episodes), []
+    recurrent_state, actions = agent.actor.initial_state(agent.spec, episodes), []
     for _ in range(steps):
-        memory, _, action = select_action(agent.actor, memory, timestep, jax.random.key(0), greedy=True)
+        recurrent_state, _, action = select_action(
+            agent.actor, recurrent_state, timestep, jax.random.key(0), greedy=True
+        )
         actions.append(np.asarray(action.discrete))
         state, timestep = batch.step(state, action)
     return actions

@@ -84,24 +84,26 @@ def random_stream(spec: EnvSpec, length: int, seed: int = 0) -> TimeStep:
 
 
 def play(
-    case: Case, memory: RecurrentState, stream: TimeStep, start: int, key: jax.Array
+    case: Case, recurrent_state: RecurrentState, stream: TimeStep, start: int, key: jax.Array
 ) -> tuple[RecurrentState, Trajectory]:
     """Acts on T - 1 observations of a stream; the sequence that the learner would get."""
-    before = memory._replace(prev_reward=at(stream.reward, start))
+    before = recurrent_state._replace(prev_reward=at(stream.reward, start))
     policies, actions = [], []
     for t in range(start, start + TIME - 1):
-        memory, policy, action = run_act(case.actor, memory, at(stream, t), jax.random.fold_in(key, t))
+        recurrent_state, policy, action = run_act(
+            case.actor, recurrent_state, at(stream, t), jax.random.fold_in(key, t)
+        )
         policies.append(policy)
         actions.append(action)
     policy, action = (jax.tree.map(lambda *x: np.stack(x), *steps) for steps in (policies, actions))
     part = jax.tree.map(lambda x: x[start : start + TIME], stream)
     task = np.zeros(BATCH, np.int32)
-    return memory, Trajectory(
+    return recurrent_state, Trajectory(
         part.observation, part.is_first, action, part.reward[1:], part.discount[1:], policy, task, before
     )
 
 
-def stored_memory(case: Case) -> RecurrentState:
+def stored_state(case: Case) -> RecurrentState:
     """In the middle of something: not the initial one."""
     return shaken(case.actor.initial_state(case.spec, BATCH), seed=5, scale=1.0)
 
@@ -109,31 +111,31 @@ def stored_memory(case: Case) -> RecurrentState:
 def test_learner_recomputes_the_policy_that_acted(case: Case) -> None:
     """Over two sequences that share their boundary observation, with episodes that begin at and inside it."""
     stream = random_stream(case.spec, 2 * TIME - 1)
-    memory = stored_memory(case)
+    recurrent_state = stored_state(case)
     for start in (0, TIME - 1):
-        memory, trajectory = play(case, memory, stream, start, jax.random.key(0))
+        recurrent_state, trajectory = play(case, recurrent_state, stream, start, jax.random.key(0))
         view = unroll(case.actor, trajectory)
         recomputed = jax.tree.map(lambda x: x[:-1], at(call(case.actor.policy_head, view.belief)))
         assert_trees_close(recomputed, trajectory.behaviour_policy, rtol=1e-4, atol=1e-5)
-        assert_trees_close(at(view.core_state, TIME - 2), memory.policy_core, rtol=1e-4, atol=1e-5)
+        assert_trees_close(at(view.core_state, TIME - 2), recurrent_state.policy_core, rtol=1e-4, atol=1e-5)
         if case.actor.curiosity_representation is not None:
             world = unroll_world(case.actor, trajectory)
-            assert_trees_close(at(world.core_state, TIME - 2), memory.curiosity_core, rtol=1e-4, atol=1e-5)
+            assert_trees_close(at(world.core_state, TIME - 2), recurrent_state.curiosity_core, rtol=1e-4, atol=1e-5)
 
 
 def test_unroll_equals_perceiving_step_by_step(case: Case) -> None:
     trajectory = make_trajectory(case.spec, case.actor)
     view = unroll(case.actor, trajectory)
-    memory = trajectory.initial_state
+    recurrent_state = trajectory.initial_state
     for t in range(TIME):
-        reward = memory.prev_reward if t == 0 else trajectory.reward[t - 1]
+        reward = recurrent_state.prev_reward if t == 0 else trajectory.reward[t - 1]
         nothing = np.zeros(BATCH, np.float32)
         timestep = TimeStep(at(trajectory.observation, t), reward, nothing, trajectory.is_first[t], nothing, nothing)
-        memory, policy, _ = run_act(case.actor, memory, timestep, jax.random.key(0))
-        assert_trees_close(memory.policy_core, at(view.core_state, t), rtol=1e-4, atol=1e-5)
+        recurrent_state, policy, _ = run_act(case.actor, recurrent_state, timestep, jax.random.key(0))
+        assert_trees_close(recurrent_state.policy_core, at(view.core_state, t), rtol=1e-4, atol=1e-5)
         assert_trees_close(policy, at(call(case.actor.policy_head, view.belief), t), rtol=1e-4, atol=1e-5)
         if t < TIME - 1:
-            memory = memory._replace(prev_action=at(trajectory.action, t))
+            recurrent_state = recurrent_state._replace(prev_action=at(trajectory.action, t))
 
 
 def test_embeddings_are_those_of_single_frames() -> None:
@@ -188,14 +190,17 @@ def test_only_an_actor_with_its_own_world_has_one() -> None:
     assert apart.initial_state(spec, BATCH).curiosity_core.shape == (BATCH, 6)
 
 
-def test_initial_memory_is_initial_everywhere() -> None:
+def test_initial_recurrent_state_is_zero_everywhere() -> None:
     spec = make_spec("vector", "hybrid")
-    memory = small_actor(spec, "lstm").initial_state(spec, BATCH)
-    assert memory.policy_core.hidden.shape == memory.policy_core.cell.shape == (BATCH, 6)
-    assert (memory.prev_action.discrete.shape, memory.prev_action.continuous.shape) == ((BATCH, 2), (BATCH, 2))
-    assert memory.prev_action.discrete.dtype == jnp.int32
-    assert memory.prev_reward.shape == (BATCH,)
-    assert not any(np.any(leaf) for leaf in jax.tree.leaves(memory))
+    recurrent_state = small_actor(spec, "lstm").initial_state(spec, BATCH)
+    assert recurrent_state.policy_core.hidden.shape == recurrent_state.policy_core.cell.shape == (BATCH, 6)
+    assert (recurrent_state.prev_action.discrete.shape, recurrent_state.prev_action.continuous.shape) == (
+        (BATCH, 2),
+        (BATCH, 2),
+    )
+    assert recurrent_state.prev_action.discrete.dtype == jnp.int32
+    assert recurrent_state.prev_reward.shape == (BATCH,)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(recurrent_state))
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_checkpoints_are_taken_inside_episodes(root: Path) -> None:
     arrays, meta = saved(uninterrupted(root, 1), tiny())
     assert np.any(arrays[".actor.length"] > 0)
     assert np.any(arrays[".actor.envs[0].env_state.time"] > 0)
-    assert np.any(arrays[".actor.memory.policy_core"] != 0)
+    assert np.any(arrays[".actor.recurrent_state.policy_core"] != 0)
     assert len(meta["callbacks"]["episodes"]["windows"][0]["counted"]) == 10
 
 

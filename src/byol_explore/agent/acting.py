@@ -16,43 +16,50 @@ from byol_explore.ops import policy as policy_ops
 from byol_explore.types import Action, Array, Policy, PyTree, RecurrentState, TimeStep
 
 
-def policy_forward(actor: Actor, memory: RecurrentState, timestep: TimeStep) -> tuple[RecurrentState, Policy]:
+def policy_forward(actor: Actor, recurrent_state: RecurrentState, timestep: TimeStep) -> tuple[RecurrentState, Policy]:
     """Update the recurrent state with o_t and return the policy pi(. | b_t).
 
     Args:
       actor: parameters of the acting policy.
-      memory: [E, ...] state before o_t; `memory.prev_action` is a_{t-1}.
+      recurrent_state: [E, ...] state before o_t; `recurrent_state.prev_action` is a_{t-1}.
       timestep: [E, ...] o_t and the reward that came with it.
     Returns:
       State [E, ...] after o_t, in which `prev_action` is still a_{t-1}, and the policy [E, ...].
     """
-    arguments = (actor.obs_normalizer(timestep.observation), memory.prev_action, timestep.reward, timestep.is_first)
-    policy_core, embedding = actor.representation.step(memory.policy_core, *arguments)
+    arguments = (
+        actor.obs_normalizer(timestep.observation),
+        recurrent_state.prev_action,
+        timestep.reward,
+        timestep.is_first,
+    )
+    policy_core, embedding = actor.representation.step(recurrent_state.policy_core, *arguments)
     curiosity_core = ()
     if actor.curiosity_representation is not None:
-        curiosity_core, embedding = actor.curiosity_representation.step(memory.curiosity_core, *arguments)
-    episode = actor.episodic_memory.step(memory.episodic_memory, embedding, timestep.observation, timestep.is_first)
+        curiosity_core, embedding = actor.curiosity_representation.step(recurrent_state.curiosity_core, *arguments)
+    episode = actor.episodic_memory.step(
+        recurrent_state.episodic_memory, embedding, timestep.observation, timestep.is_first
+    )
     policy = actor.policy_head(actor.representation.core.belief(policy_core))
-    return RecurrentState(policy_core, curiosity_core, memory.prev_action, timestep.reward, episode), policy
+    return RecurrentState(policy_core, curiosity_core, recurrent_state.prev_action, timestep.reward, episode), policy
 
 
 def select_action(
-    actor: Actor, memory: RecurrentState, timestep: TimeStep, key: Array, *, greedy: bool = False
+    actor: Actor, recurrent_state: RecurrentState, timestep: TimeStep, key: Array, *, greedy: bool = False
 ) -> tuple[RecurrentState, Policy, Action]:
     """Run the policy on o_t and choose a_t.
 
     Args:
       actor: parameters of the acting policy.
-      memory: [E, ...] state before o_t.
+      recurrent_state: [E, ...] state before o_t.
       timestep: [E, ...] o_t and the reward that came with it.
       key: one key [] for the batch, or a key per environment [E].
       greedy: take the most likely action instead of a sample.
     Returns:
       State [E, ...] before o_{t+1}, the policy [E, ...] and the action [E, ...].
     """
-    memory, policy = policy_forward(actor, memory, timestep)
+    recurrent_state, policy = policy_forward(actor, recurrent_state, timestep)
     action = policy_ops.greedy_action(policy) if greedy else policy_ops.sample_action(policy, key)
-    return memory._replace(prev_action=action), policy, action
+    return recurrent_state._replace(prev_action=action), policy, action
 
 
 def split_key(key: Array) -> tuple[Array, Array]:
@@ -66,7 +73,7 @@ class RolloutCarry(NamedTuple):
 
     env_state: PyTree  # [E, ...]
     timestep: TimeStep  # [E, ...]
-    agent_state: RecurrentState  # [E, ...] before that time step
+    recurrent_state: RecurrentState  # [E, ...] before that time step
 
 
 class SteppableEnv(Protocol):
@@ -83,9 +90,9 @@ def act_and_step(
     Returns:
       The carry after the step, and the policy [E, ...] and action [E, ...] that led there.
     """
-    memory, policy, action = select_action(actor, carry.agent_state, carry.timestep, key, greedy=greedy)
+    recurrent_state, policy, action = select_action(actor, carry.recurrent_state, carry.timestep, key, greedy=greedy)
     env_state, timestep = envs.step(carry.env_state, action)
-    return RolloutCarry(env_state, timestep, memory), policy, action
+    return RolloutCarry(env_state, timestep, recurrent_state), policy, action
 
 
 class HostAgentLoop:
@@ -98,7 +105,7 @@ class HostAgentLoop:
     """
 
     timestep: TimeStep  # of the last step; the next step may overwrite its arrays
-    memory: RecurrentState  # before that time step
+    recurrent_state: RecurrentState  # before that time step
     act_seconds: float  # that the last step took to choose actions
     env_seconds: float  # that it took to step the environments
 
@@ -107,13 +114,13 @@ class HostAgentLoop:
 
     def reset(self, actor: Actor) -> None:
         """Begin new episodes with an empty recurrent state."""
-        self.timestep, self.memory = self.batch.reset(), actor.initial_state(self._spec, self.batch.num_envs)
+        self.timestep, self.recurrent_state = self.batch.reset(), actor.initial_state(self._spec, self.batch.num_envs)
 
     def step(self, actor: Actor, *, greedy: bool = False) -> tuple[Policy, Action]:
         """Choose actions and step the environments. Returns the policy [E, ...] and the action [E, ...]."""
         began = time.perf_counter()
-        self.memory, policy, action, self._key = _split_and_select(
-            actor, self.memory, self.timestep, self._key, greedy=greedy
+        self.recurrent_state, policy, action, self._key = _split_and_select(
+            actor, self.recurrent_state, self.timestep, self._key, greedy=greedy
         )
         action = jax.device_get(action)
         acted = time.perf_counter()
@@ -124,7 +131,7 @@ class HostAgentLoop:
 
 @partial(jax.jit, static_argnames="greedy")
 def _split_and_select(
-    actor: Actor, memory: RecurrentState, timestep: TimeStep, key: Array, *, greedy: bool
+    actor: Actor, recurrent_state: RecurrentState, timestep: TimeStep, key: Array, *, greedy: bool
 ) -> tuple[RecurrentState, Policy, Action, Array]:
     key, act_key = split_key(key)
-    return *select_action(actor, memory, timestep, act_key, greedy=greedy), key
+    return *select_action(actor, recurrent_state, timestep, act_key, greedy=greedy), key

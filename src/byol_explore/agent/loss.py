@@ -52,13 +52,13 @@ class LossFunction:
 
     def forward(self, online: Networks, state: LearnerState, trajectory: Trajectory) -> ForwardPass:
         """Run the networks over a batch [T, B] from its stored recurrent states, as the actor ran them."""
-        actor, memory, previous = online.actor, trajectory.initial_state, trajectory.previous
+        actor, recurrent_state, previous = online.actor, trajectory.initial_state, trajectory.previous
         sequence = actor.normalize(trajectory).sequence._replace(raw_observation=trajectory.observation)
-        policy_view = actor.representation.unroll(sequence, previous, memory.policy_core)
+        policy_view = actor.representation.unroll(sequence, previous, recurrent_state.policy_core)
         curiosity_view = policy_view
         if actor.curiosity_representation is not None:
-            curiosity_view = actor.curiosity_representation.unroll(sequence, previous, memory.curiosity_core)
-        curiosity_view = curiosity_view._replace(episodic_memory=memory.episodic_memory)
+            curiosity_view = actor.curiosity_representation.unroll(sequence, previous, recurrent_state.curiosity_core)
+        curiosity_view = curiosity_view._replace(episodic_memory=recurrent_state.episodic_memory)
         method_output = compute_output(online.curiosity, state.method_state, curiosity_view, sequence)
         return ForwardPass(policy_view, curiosity_view, method_output, online.value_head.hidden(policy_view.belief))
 

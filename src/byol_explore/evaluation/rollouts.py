@@ -139,7 +139,7 @@ class RecordedStep(NamedTuple):
 
     frame: np.ndarray  # [H, W, 3] uint8
     timestep: TimeStep
-    memory: RecurrentState  # before the step
+    recurrent_state: RecurrentState  # before the step
     action: Action
     policy: Policy
 
@@ -158,9 +158,9 @@ def iterate_steps(actor: Actor, env: AnyEnvironment, key: Array, task: int | Non
         player.reset(actor)
         while True:
             frame, timestep = batch.render(), jax.tree.map(np.array, player.timestep)
-            memory = jax.device_get(player.memory)
+            recurrent_state = jax.device_get(player.recurrent_state)
             policy, action = player.step(actor)
-            yield RecordedStep(frame, timestep, memory, action, jax.device_get(policy))
+            yield RecordedStep(frame, timestep, recurrent_state, action, jax.device_get(policy))
 
 
 class JitEnvOnHost(HostVectorEnv):

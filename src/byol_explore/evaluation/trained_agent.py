@@ -48,13 +48,13 @@ class TrainedAgent:
         self._to_native = env.actions.to_native if hasattr(env, "actions") else lambda action: action
         self._act = jax.jit(select_action, static_argnames="greedy")
         self._key = jax.random.key(seed)
-        self._memory: RecurrentState | None = None
+        self._recurrent_state: RecurrentState | None = None
         self._is_first: np.ndarray = np.zeros(0, bool)
 
     def reset(self, mask: np.ndarray | None = None) -> None:
         """Start new episodes: in all environments, whose number may change, or where `mask` [E] is True."""
-        if mask is None or self._memory is None:
-            self._memory = None
+        if mask is None or self._recurrent_state is None:
+            self._recurrent_state = None
             return
         mask = np.asarray(mask, bool)
         if mask.shape != self._is_first.shape:
@@ -73,8 +73,8 @@ class TrainedAgent:
         """
         seen = self._from_native(observation)
         count = self._num_observations(seen)
-        if self._memory is None:
-            self._memory = self.actor.initial_state(self.spec, count)
+        if self._recurrent_state is None:
+            self._recurrent_state = self.actor.initial_state(self.spec, count)
             self._is_first = np.ones(count, bool)
         if count != len(self._is_first):
             raise UserError(f"{count} observations for {len(self._is_first)} environments: call reset() first")
@@ -84,7 +84,7 @@ class TrainedAgent:
             raise UserError(f"rewards of shape {rewards.shape} for {count} observations: it must be {(count,)}")
         unknown = np.full(count, UNKNOWN_SUCCESS, np.int8)
         timestep = TimeStep(seen, rewards, np.ones(count, np.float32), self._is_first, np.zeros(count, bool), unknown)
-        self._memory, _, action = self._act(self.actor, self._memory, timestep, key, greedy=greedy)
+        self._recurrent_state, _, action = self._act(self.actor, self._recurrent_state, timestep, key, greedy=greedy)
         self._is_first = np.zeros(count, bool)
         return self._to_native(Action(*map(np.asarray, action)))
 

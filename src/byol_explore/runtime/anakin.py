@@ -52,7 +52,7 @@ class ActorState(NamedTuple):
 
     envs: PyTree  # [E, ...]
     timestep: TimeStep  # [E, ...]
-    memory: RecurrentState  # [E, ...]
+    recurrent_state: RecurrentState  # [E, ...]
     episode_return: Array  # [E]
     length: Array  # [E]
     key: Array  # [E] for future actions
@@ -155,7 +155,7 @@ class Anakin(Runtime):
         return ActorState(
             envs=states,
             timestep=timestep,
-            memory=actor.initial_state(self.envs.spec, count),
+            recurrent_state=actor.initial_state(self.envs.spec, count),
             episode_return=jnp.zeros((count,)),
             length=jnp.zeros((count,), jnp.int32),
             key=jax.random.split(actor_key, count),
@@ -199,21 +199,21 @@ class Anakin(Runtime):
           The state after the last step, the trajectory [T, E], and statistics [T-1, E]. The last observation of the
           trajectory is the first of the next one, in which the action for it is chosen.
         """
-        initial_state = state.memory._replace(prev_reward=state.timestep.reward)
+        initial_state = state.recurrent_state._replace(prev_reward=state.timestep.reward)
 
         def observe(state: ActorState) -> tuple[PyTree, Array, Array]:
             return state.timestep.observation, state.timestep.is_first, self.envs.task_id(state.envs)
 
         def step(state: ActorState, _: None) -> tuple[ActorState, tuple[PyTree, StepInfo]]:
             key, act_key = split_key(state.key)
-            carry = RolloutCarry(state.envs, state.timestep, state.memory)
-            (env_state, timestep, memory), policy, action = act_and_step(actor, self.envs, carry, act_key)
+            carry = RolloutCarry(state.envs, state.timestep, state.recurrent_state)
+            (env_state, timestep, recurrent_state), policy, action = act_and_step(actor, self.envs, carry, act_key)
             episode_return = jnp.where(timestep.is_first, 0.0, state.episode_return + timestep.reward)
             length = jnp.where(timestep.is_first, 0, state.length + 1)
             transition = (observe(state), action, timestep.reward, timestep.discount, policy)
             episodes = EpisodeStats(timestep.is_last, episode_return, length, timestep.success)
             info = StepInfo(episodes, self.envs.positions(env_state), self.envs.stages_reached(env_state))
-            return ActorState(env_state, timestep, memory, episode_return, length, key), (transition, info)
+            return ActorState(env_state, timestep, recurrent_state, episode_return, length, key), (transition, info)
 
         state, (transitions, info) = jax.lax.scan(step, state, length=self.config.runtime.sequence_length - 1)
         observed, action, reward, discount, policy = transitions

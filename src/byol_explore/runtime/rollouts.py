@@ -60,7 +60,7 @@ class ActionBatch(NamedTuple):
 
     action: Action  # [n, ...]
     policy: Policy  # [n, ...]
-    memory: RecurrentState | None  # [n, ...] before the observation; None if no actor begins a sequence
+    recurrent_state: RecurrentState | None  # [n, ...] before the observation; None if no actor begins a sequence
 
 
 class RolloutBuilder:
@@ -88,7 +88,7 @@ class RolloutBuilder:
 
     @property
     def needs_initial_state(self) -> bool:
-        """Whether a rollout begins with the last frame, so that its actions must come with the memory before it."""
+        """True if a rollout begins with the last frame: its actions must come with the recurrent state before it."""
         return not self._actions
 
     @property
@@ -112,9 +112,12 @@ class RolloutBuilder:
     def add_actions(self, batch: ActionBatch, part: slice, params_step: int, seconds: float) -> None:
         """Add the part of a batch of actions that answers the last frame; `params_step` counts for the first one."""
         if self.needs_initial_state:
-            assert batch.memory is not None
-            memory: RecurrentState = jax.tree.map(lambda x: x[part], batch.memory)
-            self._start, self._params_step = memory._replace(prev_reward=self.frame["reward"].copy()), params_step
+            assert batch.recurrent_state is not None
+            recurrent_state: RecurrentState = jax.tree.map(lambda x: x[part], batch.recurrent_state)
+            self._start, self._params_step = (
+                recurrent_state._replace(prev_reward=self.frame["reward"].copy()),
+                params_step,
+            )
         self._actions.append((batch, part))
         self._act_seconds += seconds
 
@@ -164,7 +167,7 @@ def unflatten_observation(arrays: dict[str, np.ndarray]) -> PyTree:
 
 
 class HostActor:
-    """Own environments outside jit and the agent's memory of them, and act in rollouts of T - 1 steps.
+    """Own environments outside jit and the agent's recurrent states, and act in rollouts of T - 1 steps.
 
     Args:
       envs: environments of the tasks.
@@ -197,9 +200,11 @@ class HostActor:
             builder.add_frame(frame)
             self._builder = builder
         while True:
-            memory = jax.device_get(loop.memory) if builder.needs_initial_state else None
+            recurrent_state = jax.device_get(loop.recurrent_state) if builder.needs_initial_state else None
             policy, action = loop.step(actor)
-            builder.add_actions(ActionBatch(action, policy, memory), slice(None), params_step, loop.act_seconds)
+            builder.add_actions(
+                ActionBatch(action, policy, recurrent_state), slice(None), params_step, loop.act_seconds
+            )
             rollout = builder.add_frame(make_frame(self._batch, loop.timestep, loop.env_seconds))
             if rollout is not None:
                 return rollout

@@ -253,15 +253,15 @@ class _BatchedPolicy:
     def __init__(self, spec: EnvSpec, num_envs: int, entropy: list[int]) -> None:
         self._spec, self._num_envs = spec, num_envs
         self._key: Array = jax.random.key(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
-        self._memory: RecurrentState | None = None  # [num_envs + size, ...] where size is that of one client
+        self._recurrent_state: RecurrentState | None = None  # [num_envs + size, ...] where size is that of one client
 
     def __call__(self, actor: Actor, clients: list[Client]) -> ActionBatch:
         """Choose actions for the last frames of the clients, one client after the other."""
         builders = [client.builder for client in clients if client.builder is not None]
         frames = [builder.frame for builder in builders]
         size, extra = len(frames[0]["reward"]), _next_power_of_two(len(frames)) - len(frames)
-        if self._memory is None:
-            self._memory = actor.initial_state(self._spec, self._num_envs + size)
+        if self._recurrent_state is None:
+            self._recurrent_state = actor.initial_state(self._spec, self._num_envs + size)
         slots = [np.arange(client.actor_index * size, (client.actor_index + 1) * size) for client in clients]
         slots += [np.arange(self._num_envs, self._num_envs + size)] * extra
         frames += frames[-1:] * extra
@@ -269,11 +269,11 @@ class _BatchedPolicy:
         arrays = {name: np.concatenate([frame[name] for frame in frames]) for name in names}
         unused = np.zeros(0)  # acting reads neither discounts nor episode ends
         timestep = TimeStep(unflatten_observation(arrays), arrays["reward"], unused, arrays["is_first"], unused, unused)
-        self._memory, before, policy, action, self._key = _act_in_slots(
-            actor, self._memory, np.concatenate(slots), timestep, self._key
+        self._recurrent_state, before, policy, action, self._key = _act_in_slots(
+            actor, self._recurrent_state, np.concatenate(slots), timestep, self._key
         )
-        needs_memory = any(builder.needs_initial_state for builder in builders)
-        return ActionBatch(*jax.device_get((action, policy, before if needs_memory else None)))
+        needs_initial_state = any(builder.needs_initial_state for builder in builders)
+        return ActionBatch(*jax.device_get((action, policy, before if needs_initial_state else None)))
 
 
 def _next_power_of_two(number: int) -> int:
@@ -283,11 +283,11 @@ def _next_power_of_two(number: int) -> int:
 
 @partial(jax.jit, donate_argnums=1)
 def _act_in_slots(
-    actor: Actor, memory: RecurrentState, slots: Any, timestep: TimeStep, key: Array
+    actor: Actor, recurrent_state: RecurrentState, slots: Any, timestep: TimeStep, key: Array
 ) -> tuple[RecurrentState, RecurrentState, Policy, Action, Array]:
     """Act for the environments [n] in these slots. Returns all states, those in the slots before, and the rest."""
     key, act_key = jax.random.split(key)
-    before = jax.tree.map(lambda x: x[slots], memory)
+    before = jax.tree.map(lambda x: x[slots], recurrent_state)
     after, policy, action = select_action(actor, before, timestep, act_key)
-    memory = jax.tree.map(lambda old, new: old.at[slots].set(new), memory, after)
-    return memory, before, policy, action, key
+    recurrent_state = jax.tree.map(lambda old, new: old.at[slots].set(new), recurrent_state, after)
+    return recurrent_state, before, policy, action, key
