@@ -67,7 +67,7 @@ def count(config: Config, envs: list[Any]) -> dict[str, float]:
         batch: Any = Trajectory(observation, is_first, *transitions, task_id=task, initial_state=recurrent_state)  # pyright: ignore
         step_flops = count_flops(learner.update, state, Batch(batch))
         act_flops = count_flops(select_action, state.target_actor, recurrent_state, timestep, key)
-    frames = config.steps_per_rollout
+    frames = config.steps_per_round
     return {
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(state.online)),
         "agent_steps_per_learner_step": frames,
@@ -117,7 +117,7 @@ def run(config: Config, envs: list[Any], steps: int) -> dict[str, float]:
     return {
         "seconds_of_acting_per_learner_step": acted,
         "seconds_per_learner_step": float(np.median(times[1:])),
-        "agent_steps_per_second": config.steps_per_rollout / (acted + float(np.median(times[1:]))),
+        "agent_steps_per_second": config.steps_per_round / (acted + float(np.median(times[1:]))),
         "peak_rss_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     }
 

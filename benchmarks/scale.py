@@ -60,7 +60,7 @@ class Arguments:
 def config_for(arguments: Arguments, inference: str, actors: int, envs: int) -> Config:
     runtime = RuntimeConfig(
         num_actors=actors, envs_per_actor=envs, batch_size=envs, sequence_length=arguments.length, num_devices=1,
-        rollouts_per_dispatch=1, actor_backend="ray", inference=inference, max_policy_lag=10**9,
+        rounds_per_dispatch=1, actor_backend="ray", inference=inference, max_policy_lag=10**9,
     )  # fmt: skip
     return dataclasses.replace(
         byol_explore.make_config(env="sleep_env:SleepEnv"),

@@ -81,7 +81,7 @@ class Acting:
         self._parameters = runtime.init(0).learner.target_actor
         key = jax.random.key(0)
         self.actor = HostActor(envs, config.runtime.num_envs, config.runtime.sequence_length, key, seed=1)
-        self._steps = config.steps_per_rollout
+        self._steps = config.steps_per_round
 
     def step(self) -> int:
         self.actor.rollout(self._parameters)

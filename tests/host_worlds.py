@@ -242,7 +242,7 @@ def host_config(**runtime: Any) -> Config:
         "num_envs": ENVS,
         "batch_size": BATCH,
         "sequence_length": LENGTH,
-        "rollouts_per_dispatch": 1,
+        "rounds_per_dispatch": 1,
         "num_devices": 1,
     }
     small = small_config(horizon=2)

@@ -40,7 +40,7 @@ NETWORK = NetworkConfig(
 )  # fmt: skip
 CONFIG = Config(
     network=NETWORK, curiosity=CuriosityConfig(horizon=2),
-    runtime=RuntimeConfig(num_envs=4, batch_size=4, sequence_length=4, rollouts_per_dispatch=1, num_devices=1),
+    runtime=RuntimeConfig(num_envs=4, batch_size=4, sequence_length=4, rounds_per_dispatch=1, num_devices=1),
 )  # fmt: skip
 LIBRARY = ("ops", "networks", "curiosity", "dropin", "agent", "runtime", "config")
 TRAIN, ATARI = "pip install 'byol-explore[train]'", "pip install 'byol-explore[atari]'"

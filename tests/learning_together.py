@@ -119,7 +119,7 @@ class FixedRollouts:
 
 
 def host_config(algorithm: str) -> Config:
-    runtime = RuntimeConfig(num_envs=ENVS, batch_size=ENVS // 2, sequence_length=TIME, rollouts_per_dispatch=2)
+    runtime = RuntimeConfig(num_envs=ENVS, batch_size=ENVS // 2, sequence_length=TIME, rounds_per_dispatch=2)
     config = dataclasses.replace(small_config(), algorithm=algorithm, runtime=runtime, optimizer=SMALL_STEPS)
     return without_centering(config)
 

@@ -58,9 +58,7 @@ def tiny(
         small_config(method, horizon=2),
         env=env,
         steps=dispatches * DISPATCH,
-        runtime=RuntimeConfig(
-            num_envs=8, batch_size=4, sequence_length=4, rollouts_per_dispatch=2, num_devices=devices
-        ),
+        runtime=RuntimeConfig(num_envs=8, batch_size=4, sequence_length=4, rounds_per_dispatch=2, num_devices=devices),
         log=LogConfig(**{"log_every": DISPATCH, "checkpoint_every": DISPATCH, "episode_window": 10, **(log or {})}),
         **changes,
     )

@@ -39,7 +39,7 @@ def run(directory: Path, env: str, steps: int, method: str = "none", **changes: 
         agent=AgentConfig(gamma=GAMMA, popart_step_size=0.03),
         vmpo=vmpo,
         optimizer=OptimizerConfig(learning_rate=2e-3),
-        runtime=RuntimeConfig(num_envs=32, batch_size=8, sequence_length=17, rollouts_per_dispatch=8, num_devices=1),
+        runtime=RuntimeConfig(num_envs=32, batch_size=8, sequence_length=17, rounds_per_dispatch=8, num_devices=1),
     )
     return train(dataclasses.replace(config, **changes), directory / env, quiet=True)
 

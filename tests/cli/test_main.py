@@ -44,7 +44,9 @@ def test_rounding_of_steps_is_printed(capsys: pytest.CaptureFixture[str], tmp_pa
     with quickly():
         code, out, _ = call(capsys, "train", *arguments(config), "--run-dir", tmp_path / "run")
     assert code == 0
-    assert out.splitlines()[1] == f"steps {DISPATCH + 1} become {2 * DISPATCH}: whole rounds of {DISPATCH} steps each"
+    assert (
+        out.splitlines()[1] == f"steps {DISPATCH + 1} become {2 * DISPATCH}: whole dispatches of {DISPATCH} steps each"
+    )
     assert load_config(tmp_path / "run") == config
 
 

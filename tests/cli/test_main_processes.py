@@ -80,7 +80,7 @@ def test_signal_and_kill_lose_nothing_that_was_saved(start: Start, python: Start
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 143
-    assert err.strip() == "interrupted: saving after this round; once more stops at once"
+    assert err.strip() == "interrupted: saving after this dispatch; once more stops at once"
     summary = json.loads((directory / "summary.json").read_text())
     step = summary["steps"]
     assert summary["interrupted"] is True

@@ -38,7 +38,7 @@ methods = ["none"]
 [settings]
 stop_at_success_rate = 0.0
 network = { belief_size = 4, embedding_size = 4, encoder_hidden = [4], policy_hidden = [4], value_hidden = [4] }
-runtime = { num_envs = 8, batch_size = 4, sequence_length = 4, rollouts_per_dispatch = 2 }
+runtime = { num_envs = 8, batch_size = 4, sequence_length = 4, rounds_per_dispatch = 2 }
 curiosity.horizon = 2
 log = { log_every = 96, checkpoint_every = 14_400, episode_window = 10 }
 """

@@ -102,7 +102,7 @@ def settings(**changes: object) -> list[str]:
 
 def settings_outside_jit(**changes: object) -> list[object]:
     """Configure a run outside jit, with two actors in each process and whole batches for each actor."""
-    runtime = ["--runtime.num-envs", 16, "--runtime.num-actors", 2, "--runtime.rollouts-per-dispatch", 1]
+    runtime = ["--runtime.num-envs", 16, "--runtime.num-actors", 2, "--runtime.rounds-per-dispatch", 1]
     return [*settings(env="gymnasium:CartPole-v1", **changes), *runtime]
 
 
@@ -306,7 +306,9 @@ def test_ctrl_c_at_one_or_all_saves_ends_all_and_resumes(who: list[int], words: 
     assert [code for code, *_ in ended] == [130, 130], ended
     assert seconds < 120
     for index, (_, _, err) in enumerate(ended):
-        assert err.strip() == ("interrupted: saving after this round; once more stops at once" if index in who else "")
+        assert err.strip() == (
+            "interrupted: saving after this dispatch; once more stops at once" if index in who else ""
+        )
     steps = Checkpoints(run / "checkpoints").steps()[-1]
     assert f"interrupted: saved at step {steps:,}; continue with --resume" in ended[0][1]
     first, second = train_processes(run, "--resume", "--steps", steps + 2 * DISPATCH)

@@ -51,7 +51,7 @@ def test_lock_step_run_equals_that_of_actor_threads_bit_for_bit(actors: int, num
 
 def test_rollouts_of_small_actors_are_merged_and_continue_episodes() -> None:
     """Four actors have an environment each; episode ends must be one episode length apart."""
-    runtime = start(num_actors=4, num_envs=4, rollouts_per_dispatch=4)
+    runtime = start(num_actors=4, num_envs=4, rounds_per_dispatch=4)
     _, outputs = play(runtime, 2)
     ended: dict[int, list[bool]] = {env: [] for env in range(4)}
     for output in outputs:

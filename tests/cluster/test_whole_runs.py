@@ -68,7 +68,7 @@ def test_killed_and_interrupted_run_is_resumed_to_its_end(tmp_path: Path) -> Non
     wait_for_lines(run, process, done + 3)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, errors) == (130, "\ninterrupted: saving after this round; once more stops at once\n")
+    assert (process.returncode, errors) == (130, "\ninterrupted: saving after this dispatch; once more stops at once\n")
     assert_nothing_left(before, shared)
 
     end = logged(run)[-1]["steps"] + 2 * DISPATCH

@@ -82,9 +82,9 @@ def test_a_field_that_does_not_exist_is_named(data: dict[str, Any], name: str, a
 
 def test_steps_per_dispatch_and_the_total() -> None:
     config = changed(
-        steps=1001, runtime=RuntimeConfig(num_envs=6, batch_size=2, sequence_length=6, rollouts_per_dispatch=4)
+        steps=1001, runtime=RuntimeConfig(num_envs=6, batch_size=2, sequence_length=6, rounds_per_dispatch=4)
     )
-    assert config.steps_per_rollout == 30
+    assert config.steps_per_round == 30
     assert config.steps_per_dispatch == 120
     assert config.total_steps == 1080
     assert dataclasses.replace(config, steps=1080).total_steps == 1080

@@ -83,7 +83,7 @@ def trained(directory: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) ->
     monkeypatch.setenv("BYOL_EXPLORE_TRUST", "1")
     config = Config(
         env=f"gymnasium:{DOOR_KEY}", steps=400, network=NETWORK, curiosity=CuriosityConfig(horizon=2),
-        runtime=RuntimeConfig(num_envs=4, batch_size=4, sequence_length=11, rollouts_per_dispatch=2, num_devices=1,
+        runtime=RuntimeConfig(num_envs=4, batch_size=4, sequence_length=11, rounds_per_dispatch=2, num_devices=1,
                               deterministic=True),
     )  # fmt: skip
     summary = train.train(dataclasses.replace(config, **changes), directory, quiet=True)

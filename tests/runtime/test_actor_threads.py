@@ -90,7 +90,7 @@ def test_slow_learner_blocks_the_actor_and_loses_no_rollout(queue_size: int) -> 
     """The learner stops in its first update until the actor is blocked: all queued rollouts were acted at step 0."""
     world = Scripted()
     rollouts = queue_size + 4
-    runtime = start(world, queue_size=queue_size, rollouts_per_dispatch=rollouts)
+    runtime = start(world, queue_size=queue_size, rounds_per_dispatch=rollouts)
     full = (queue_size + 2) * STEPS  # one rollout in the learner, a full queue, and one that the actor cannot push
 
     def slow(number: int) -> None:
@@ -128,7 +128,7 @@ def test_slow_actor_makes_the_learner_wait() -> None:
 @pytest.mark.parametrize(("actors", "queue_size"), [(1, 1), (2, 1), (2, 3)])
 def test_each_rollout_is_learned_once_in_order_with_bounded_lag(actors: int, queue_size: int) -> None:
     world, rounds = Scripted(), 12
-    runtime = start(world, num_actors=actors, queue_size=queue_size, rollouts_per_dispatch=4)
+    runtime = start(world, num_actors=actors, queue_size=queue_size, rounds_per_dispatch=4)
     batches = record_batches(runtime)
     state, lags = runtime.init(0), []
     for _ in range(rounds // 4):

@@ -19,7 +19,7 @@ from byol_explore.runtime.anakin import Anakin, AnakinState
 
 
 def config_for(env: str = "probe:memory", **changes: Any) -> Config:
-    runtime = RuntimeConfig(num_envs=8, batch_size=4, sequence_length=7, rollouts_per_dispatch=2)
+    runtime = RuntimeConfig(num_envs=8, batch_size=4, sequence_length=7, rounds_per_dispatch=2)
     return dataclasses.replace(small_config(**changes), env=env, runtime=runtime)
 
 

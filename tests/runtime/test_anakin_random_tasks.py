@@ -34,7 +34,7 @@ LENGTHS = (3, 8)  # of the episodes of two worlds with equal observations and re
 
 
 def config_for(**runtime: Any) -> Config:
-    sizes = {"num_envs": 8, "batch_size": 4, "sequence_length": 7, "rollouts_per_dispatch": 2, **runtime}
+    sizes = {"num_envs": 8, "batch_size": 4, "sequence_length": 7, "rounds_per_dispatch": 2, **runtime}
     return dataclasses.replace(small_config(), env=PAIR, task_sampling="random", runtime=RuntimeConfig(**sizes))
 
 

@@ -63,7 +63,7 @@ def corridor() -> CorridorProbe:
 
 @functools.cache
 def inside() -> Inside:
-    config = host_config(rollouts_per_dispatch=2, deterministic=True)
+    config = host_config(rounds_per_dispatch=2, deterministic=True)
     anakin = Anakin(config, [corridor()], jax.devices()[:1])
     env_key, actor_key = jax.random.split(jax.random.key(0))
     learner = QuickSebulba(config, [Scripted()]).init(0).learner
@@ -128,7 +128,7 @@ def test_batches_are_sharded_over_the_learning_devices(monkeypatch: pytest.Monke
 
 def test_lock_step_runs_are_equal_with_one_seed_and_differ_with_another() -> None:
     def run(seed: int) -> tuple[SebulbaState, list[DispatchOutput]]:
-        config = dataclasses.replace(host_config(deterministic=True, num_actors=2, rollouts_per_dispatch=2), seed=seed)
+        config = dataclasses.replace(host_config(deterministic=True, num_actors=2, rounds_per_dispatch=2), seed=seed)
         return play(QuickSebulba(config, [Scripted()]), 3, seed)
 
     def without_load(outputs: list[DispatchOutput]) -> list[DispatchOutput]:
@@ -146,7 +146,7 @@ def test_lock_step_runs_are_equal_with_one_seed_and_differ_with_another() -> Non
 
 def test_dispatch_has_the_rollouts_of_all_actors() -> None:
     """Each rollout names its environments. Both actors play the first environments of the script."""
-    config = host_config(deterministic=True, num_actors=2, rollouts_per_dispatch=3)
+    config = host_config(deterministic=True, num_actors=2, rounds_per_dispatch=3)
     state, outputs = play(QuickSebulba(config, [Scripted()]), 2)
     assert (int(state.rollouts_per_env), int(state.learner.step)) == (6, 6 * UPDATES)
     timelines = [timeline(env % (ENVS // 2), 6 * (LENGTH - 1))[1:] for env in range(ENVS)]
@@ -188,7 +188,7 @@ def test_stored_policy_is_the_target_policy_in_lock_step_only(
     actors: int, period: int, deterministic: bool, same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And only if no refresh falls between two batches of a rollout; with two actors a rollout is one batch."""
-    config = host_config(num_actors=actors, deterministic=deterministic, rollouts_per_dispatch=2)
+    config = host_config(num_actors=actors, deterministic=deterministic, rounds_per_dispatch=2)
     vmpo = dataclasses.replace(config.vmpo, target_period=period)
     runtime = QuickSebulba(dataclasses.replace(config, vmpo=vmpo), [Scripted()])
     assert runtime.learner.behaviour_is_target is same

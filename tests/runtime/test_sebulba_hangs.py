@@ -48,7 +48,7 @@ def test_hanging_environment_is_named_and_learning_is_kept(deterministic: bool) 
     """In the second of three rollouts: the dispatch ends after the first, with a state that can be saved."""
     hook, release, _ = hang_at(STEPS + 1)
     world = Scripted(hook)
-    runtime = start(world, deterministic=deterministic, rollouts_per_dispatch=3)
+    runtime = start(world, deterministic=deterministic, rounds_per_dispatch=3)
     state, output = runtime.dispatch(runtime.init(0))
     assert (int(state.learner.step), int(state.rollouts_per_env)) == (UPDATES, 1)
     assert [steps.task_ids.shape for steps in output.rollouts] == [(STEPS, ENVS)]

@@ -23,7 +23,7 @@ def test_memory_is_learned_by_actor_threads(tmp_path: Path, monkeypatch: pytest.
     summary = run(
         tmp_path, "memory", 140_000,
         optimizer=OptimizerConfig(learning_rate=5e-3),
-        runtime=RuntimeConfig(num_envs=64, batch_size=16, sequence_length=17, rollouts_per_dispatch=4, num_devices=1,
+        runtime=RuntimeConfig(num_envs=64, batch_size=16, sequence_length=17, rounds_per_dispatch=4, num_devices=1,
                               num_actors=2),
         log=LogConfig(log_every=20_000),
     )  # fmt: skip

@@ -62,7 +62,7 @@ def config_for(dispatches: int, log: dict[str, Any] | None = None, **runtime: An
     """Configure a run that logs, saves and evaluates after every dispatch."""
     each = {name: DISPATCH for name in ("log_every", "checkpoint_every", "evaluate_every")}
     return dataclasses.replace(
-        host_config(rollouts_per_dispatch=ROUNDS, **runtime),
+        host_config(rounds_per_dispatch=ROUNDS, **runtime),
         steps=dispatches * DISPATCH,
         log=LogConfig(**{**each, "evaluate_episodes": 5, "episode_window": 1000, **(log or {})}),
     )

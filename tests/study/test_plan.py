@@ -233,7 +233,7 @@ def test_longest_horizon_fits_several_times_into_a_sequence() -> None:
         runtime, transitions = run.config.runtime, run.config.runtime.sequence_length - 1
         assert transitions >= 4 * 16
         assert runtime.batch_size * transitions == plain.runtime.batch_size * (plain.runtime.sequence_length - 1)
-        assert run.config.steps_per_rollout == plain.steps_per_rollout
+        assert run.config.steps_per_round == plain.steps_per_round
         assert run.config.runtime.num_envs // run.config.runtime.batch_size == updates
 
 

@@ -93,13 +93,13 @@ class Config:
         return [name.strip() for name in self.env.split(",")]
 
     @property
-    def steps_per_rollout(self) -> int:
-        """Return the environment steps of one rollout, over all environments."""
+    def steps_per_round(self) -> int:
+        """Return the environment steps of a round: one rollout of every environment."""
         return self.runtime.num_envs * (self.runtime.sequence_length - 1)
 
     @property
     def steps_per_dispatch(self) -> int:
-        return self.steps_per_rollout * self.runtime.rollouts_per_dispatch
+        return self.steps_per_round * self.runtime.rounds_per_dispatch
 
     @property
     def total_steps(self) -> int:

@@ -40,7 +40,7 @@ _ATARI = Config(
         init_temperature=0.5, epsilon_temperature=0.01, init_alpha_categorical=0.5, epsilon_categorical=0.005
     ),
     optimizer=OptimizerConfig(learning_rate=1e-4, dual_learning_rate=1e-4),
-    runtime=RuntimeConfig(num_envs=384, batch_size=32, sequence_length=64, rollouts_per_dispatch=1, num_actors=4),
+    runtime=RuntimeConfig(num_envs=384, batch_size=32, sequence_length=64, rounds_per_dispatch=1, num_actors=4),
     log=LogConfig(log_every=500_000, checkpoint_every=5_000_000, episode_window=100, evaluate_every=5_000_000),
 )  # fmt: skip
 
@@ -52,7 +52,7 @@ _ATARI_SMALL = Config(
     agent=AgentConfig(gamma=0.997, entropy_weight=0.01),
     vmpo=VMPOConfig(epsilon_temperature=0.5, epsilon_categorical=0.002),  # the world model must learn faster
     optimizer=OptimizerConfig(learning_rate=1e-3),
-    runtime=RuntimeConfig(num_envs=32, batch_size=4, sequence_length=33, rollouts_per_dispatch=2),
+    runtime=RuntimeConfig(num_envs=32, batch_size=4, sequence_length=33, rounds_per_dispatch=2),
     log=LogConfig(log_every=50_000, checkpoint_every=250_000, episode_window=100, evaluate_every=1_000_000),
 )
 
@@ -77,7 +77,7 @@ _HARD_EIGHT = Config(
         epsilon_mean=0.001, init_alpha_covariance=1.0, epsilon_covariance=0.0001,
     ),
     optimizer=OptimizerConfig(learning_rate=1e-4, dual_learning_rate=1e-4, b1=0.0),
-    runtime=RuntimeConfig(num_envs=384, batch_size=48, sequence_length=80, rollouts_per_dispatch=1),
+    runtime=RuntimeConfig(num_envs=384, batch_size=48, sequence_length=80, rounds_per_dispatch=1),
     log=LogConfig(log_every=500_000, checkpoint_every=5_000_000, episode_window=100, evaluate_every=5_000_000),
 )  # fmt: skip
 
@@ -93,7 +93,7 @@ _HARD_EIGHT_SMALL = Config(
     curiosity=CuriosityConfig(normalizer_decay=0.95),
     vmpo=VMPOConfig(target_period=8),  # updates per rollout: the target policy is the one that acted
     optimizer=OptimizerConfig(learning_rate=1e-3),
-    runtime=RuntimeConfig(num_envs=128, batch_size=16, sequence_length=41, rollouts_per_dispatch=1),
+    runtime=RuntimeConfig(num_envs=128, batch_size=16, sequence_length=41, rounds_per_dispatch=1),
     log=LogConfig(log_every=50_000, checkpoint_every=250_000),
 )  # fmt: skip
 

@@ -185,8 +185,9 @@ class RuntimeConfig:
     """B, sequences per learner step; must divide num_envs."""
     sequence_length: AtLeastTwo[int] = 33
     """T, observations per sequence: T - 1 transitions."""
-    rollouts_per_dispatch: Positive[int] = 5
-    """Acting and learning rounds per call of the compiled program."""
+    rounds_per_dispatch: Positive[int] = 5
+    """Rounds between two looks at metrics and signals; a round is one rollout of every environment and learning from
+    it."""
     num_devices: NonNegative[int] = 0
     """Devices to spread the batch over; 0 takes as many as share it evenly."""
     num_actor_devices: NonNegative[int] = 0

@@ -185,7 +185,7 @@ class Anakin(Runtime):
             )
             return AnakinState(learner, actor), RoundOutput(metrics, finite, stats)
 
-        rounds = self.config.runtime.rollouts_per_dispatch
+        rounds = self.config.runtime.rounds_per_dispatch
         state, output = jax.lax.scan(one_round, state, length=rounds)
         return jax.tree.map(drop_weak_types, state), output
 

@@ -147,7 +147,7 @@ class Sebulba(Runtime):
         A failure of environments ends the dispatch early, so that what was learned before is not lost. The next
         dispatch raises it.
         """
-        for number in range(self.config.runtime.rollouts_per_dispatch * self.rollouts_per_round):
+        for number in range(self.config.runtime.rounds_per_dispatch * self.rollouts_per_round):
             began = time.perf_counter()
             try:
                 rollout = self._next()

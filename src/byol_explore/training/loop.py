@@ -111,7 +111,7 @@ class TrainingLoop:
     def learner_steps(self) -> int:
         learner = self.runtime.learner
         updates = learner.updates_per_rollout * (self.config.runtime.num_envs // learner.envs_per_rollout)
-        return self.steps * updates // self.config.steps_per_rollout
+        return self.steps * updates // self.config.steps_per_round
 
     def run(self) -> RunSummary:
         """Train until the steps are done, the success rate is reached, or a signal or callback stops the run.
@@ -151,7 +151,7 @@ class TrainingLoop:
         self.display.message(f"training {config.env} with {config.method} in {self.directory} ({names})")
         if config.total_steps != config.steps:
             whole = f"{config.steps_per_dispatch:,} steps each"
-            self.display.message(f"steps {config.steps:,} become {config.total_steps:,}: whole rounds of {whole}")
+            self.display.message(f"steps {config.steps:,} become {config.total_steps:,}: whole dispatches of {whole}")
         if unknown := self.window.tasks_without_threshold():
             self.display.message(
                 f"no return counts as a success in {', '.join(unknown)}: success is known only if the environment "

@@ -58,7 +58,7 @@ class SignalGuard:
         self.signal_number = number
         if number == _HANG_UP:
             _detach_terminal()
-        print("\ninterrupted: saving after this round; once more stops at once", file=sys.stderr, flush=True)
+        print("\ninterrupted: saving after this dispatch; once more stops at once", file=sys.stderr, flush=True)
         for each, handler in self._before.items():  # a closed terminal may send SIGHUP again
             signal.signal(each, signal.SIG_IGN if each == _HANG_UP else handler)
 
