@@ -65,7 +65,7 @@ def default() -> tuple[Learner, LearnerState, Trajectory, Any]:
 @functools.cache
 def update_with_stored_policy() -> Any:
     learner = default()[0]
-    learner = Learner(learner.config, learner.spec, 1, in_turn=True)
+    learner = Learner(learner.config, learner.spec, 1, synchronous=True)
     assert learner.behaviour_is_target
     return update_of(learner)
 

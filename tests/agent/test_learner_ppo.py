@@ -42,7 +42,7 @@ def ppo_config(**settings: Any) -> Config:
 @functools.cache
 def setup() -> tuple[Learner, LearnerState, Trajectory]:
     spec = make_spec("vector", "hybrid")
-    learner = Learner(ppo_config(), spec, 1, in_turn=True)
+    learner = Learner(ppo_config(), spec, 1, synchronous=True)
     state = learner.init(jax.random.key(1))
     halves = [make_trajectory(spec, state.target_actor, seed) for seed in (3, 4)]
     timed = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *[half._replace(initial_state=None) for half in halves])
@@ -167,7 +167,7 @@ def test_normalizer_adds_each_observation_once_per_rollout() -> None:
 def test_better_actions_become_more_likely(normalize: bool) -> None:
     """On policy the first gradient is that of -A log pi, so a step raises the probability where A > 0."""
     spec = make_spec("vector", "discrete")
-    learner = Learner(ppo_config(normalize_advantage=normalize), spec, 1, in_turn=True)
+    learner = Learner(ppo_config(normalize_advantage=normalize), spec, 1, synchronous=True)
     state = learner.init(jax.random.key(1))
     trajectory = make_trajectory(spec, state.target_actor)
     view = unroll(state.target_actor, trajectory)

@@ -57,6 +57,6 @@ def test_killed_actor_and_server_are_replaced_and_counted() -> None:
     assert np.all(np.asarray(statistics.waits) >= 0.0)
 
 
-def test_lock_step_is_refused() -> None:
+def test_synchronous_is_refused() -> None:
     with pytest.raises(UserError, match=r"runtime\.inference central needs runtime\.actor_backend ray, and cannot be"):
-        start(deterministic=True)
+        start(synchronous=True)

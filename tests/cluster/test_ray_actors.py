@@ -28,8 +28,8 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 
 @pytest.mark.parametrize(("actors", "num_envs"), [(1, 4), (2, 8)])
-def test_lock_step_run_equals_that_of_actor_threads_bit_for_bit(actors: int, num_envs: int) -> None:
-    runtime = {"deterministic": True, "num_actors": actors, "num_envs": num_envs}
+def test_synchronous_run_equals_that_of_actor_threads_bit_for_bit(actors: int, num_envs: int) -> None:
+    runtime = {"synchronous": True, "num_actors": actors, "num_envs": num_envs}
     env = "gymnasium:CartPole-v1"
     threads = QuickSebulba(config_for(env, actor_backend="threads", **runtime), make_training_envs(config_for(env)))  # type: ignore[arg-type]
     try:

@@ -54,7 +54,7 @@ def ray(**settings: Any) -> RuntimeConfig:
         changed(
             env="atari:alien",
             atari=AtariSettings(frame_stack=4, terminal_on_life_loss=True),
-            runtime=RuntimeConfig(deterministic=True),
+            runtime=RuntimeConfig(synchronous=True),
         ),
         *(preset.config for preset in (PRESETS.get(name) for name in PRESETS.names())),
     ],

@@ -54,18 +54,18 @@ def directory_of(options: argparse.Namespace) -> Path:
 
 
 def config_for(kind: str, **changes: Any) -> Config:
-    """Configure a tiny run: inside jit, outside jit in lock step, Atari, or an environment that fails on request."""
+    """Configure a tiny run: inside jit, synchronous outside jit, Atari, or an environment that fails on request."""
     log = {"log_every": DISPATCH, "checkpoint_every": INTERVAL, "episode_window": 10}
     if kind == "grid":
         return dataclasses.replace(tiny(env="rooms-2", log=log), **changes)
     env = {
-        "lock-step": "gymnasium:CartPole-v1",
+        "synchronous": "gymnasium:CartPole-v1",
         "atari": "atari:freeway",
         "unruly": "gymnasium:unruly:Unruly-v0",
     }[kind]
     config = tiny(env=env, log=log, **({"atari": {"num_workers": 2}} if kind == "atari" else {}))
     network = dataclasses.replace(config.network, center_encoders=False)
-    runtime = dataclasses.replace(config.runtime, deterministic=kind == "lock-step", step_timeout=5.0)
+    runtime = dataclasses.replace(config.runtime, synchronous=kind == "synchronous", step_timeout=5.0)
     return dataclasses.replace(config, **{"network": network, "runtime": runtime, **changes})
 
 

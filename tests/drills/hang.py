@@ -45,17 +45,17 @@ class Case(NamedTuple):
 
     name: str
     how: str = ""
-    lock_step: bool = False
+    synchronous: bool = False
     vectorization: str = "sync"
 
 
 CASES = (
     Case("sleeps", "hang"),
-    Case("sleeps, lock step", "hang", lock_step=True),
+    Case("sleeps, synchronous", "hang", synchronous=True),
     Case("computes for ever", "spin"),
     Case("sleeps in its process", "hang", vectorization="async"),
     Case("Atari worker stopped"),
-    Case("Atari worker stopped, lock step", lock_step=True),
+    Case("Atari worker stopped, synchronous", synchronous=True),
 )
 
 
@@ -81,7 +81,7 @@ class Hanging:
                 config, gymnasium=GymnasiumSettings(vectorization=case.vectorization),
                 env_kwargs=(f"how={case.how}", f"at={at}", f"once={self.once}"),
             )  # fmt: skip
-        runtime = dataclasses.replace(config.runtime, deterministic=case.lock_step, step_timeout=LIMIT)
+        runtime = dataclasses.replace(config.runtime, synchronous=case.synchronous, step_timeout=LIMIT)
         self.process = begin(directory, self.run, dataclasses.replace(config, runtime=runtime))
         wait_for(lambda: max(steps_logged(self.run), default=0) >= 2 * DISPATCH, self.process)
         self.children = children_of(self.process.pid)

@@ -3,8 +3,8 @@
   python tests/drills/kill.py --count 30 --dir /tmp/kills      30 times `kill -9`, over all kinds in turn
 
 Each kind of training is one run that is killed, resumed and killed again, so that losses would add up. At the end a
-run inside jit must equal an uninterrupted one bit for bit. Environments outside jit begin new episodes, so a run in
-lock step is compared with itself: resuming it twice from one checkpoint must give equal runs. The last line has
+run inside jit must equal an uninterrupted one bit for bit. Environments outside jit begin new episodes, so the
+synchronous run is compared with itself: resuming it twice from one checkpoint must give equal runs. The last line has
 figures.
 """
 
@@ -35,7 +35,7 @@ from common import (
     wait_for,
 )
 
-KINDS = ("grid", "lock-step", "atari")
+KINDS = ("grid", "synchronous", "atari")
 
 
 def kill_once(directory: Path, kind: str, number: int, seed: int) -> dict[str, Any]:
@@ -81,10 +81,10 @@ def is_identical(directory: Path, kind: str) -> bool | None:
     run = directory / kind
     end = max(steps_logged(run)) // INTERVAL * INTERVAL + 2 * INTERVAL
     shutil.rmtree(directory / "again", ignore_errors=True)
-    if kind == "lock-step":
+    if kind == "synchronous":
         shutil.copytree(run, directory / "again")
     processes = [resume(directory, run, "--steps", end)]
-    if kind == "lock-step":
+    if kind == "synchronous":
         processes.append(resume(directory, directory / "again", "--steps", end))
     elif kind == "grid":
         processes.append(begin(directory, directory / "again", config_for(kind, steps=end)))

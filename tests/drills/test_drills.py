@@ -11,7 +11,7 @@ import pytest
 @pytest.mark.parametrize(
     ("name", "count", "figures"),
     [
-        ("kill", 3, "3 kills over grid, lock-step, atari: 0 lost runs"),
+        ("kill", 3, "3 kills over grid, synchronous, atari: 0 lost runs"),
         ("damage", 30, "0 silent"),
         ("full_disk", 2, "0 things half-written; with room 2 went on, 2 bit-identical"),
         ("hang", 1, "6 hangs: 6 named, 6 saved, 6 resumed"),

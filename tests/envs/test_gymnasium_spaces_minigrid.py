@@ -84,7 +84,7 @@ def trained(directory: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) ->
     config = Config(
         env=f"gymnasium:{DOOR_KEY}", steps=400, network=NETWORK, curiosity=CuriosityConfig(horizon=2),
         runtime=RuntimeConfig(num_envs=4, batch_size=4, sequence_length=11, rounds_per_dispatch=2, num_devices=1,
-                              deterministic=True),
+                              synchronous=True),
     )  # fmt: skip
     summary = train.train(dataclasses.replace(config, **changes), directory, quiet=True)
     row = read_metrics(directory / "metrics.jsonl")[-1]

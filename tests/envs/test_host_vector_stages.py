@@ -88,7 +88,7 @@ def test_outputs_of_a_dispatch_have_stages(monkeypatch: pytest.MonkeyPatch) -> N
     env = Staged()
     learned = None, [UpdateOutput({}, FiniteChecks(("loss",), np.ones(1, bool)), np.zeros((STEPS, ENVS)))]  # pyright: ignore[reportArgumentType]
     monkeypatch.setattr(Sebulba, "_learn", lambda self, learner, rollout: (learner, *learned))
-    sebulba = Sebulba(host_config(deterministic=True), [env])
+    sebulba = Sebulba(host_config(synchronous=True), [env])
     learner = SimpleNamespace(step=0, target_actor=small_actor(env.spec))
     try:
         _, output = sebulba.dispatch(SebulbaState(learner, np.zeros((), int)))  # pyright: ignore[reportArgumentType]

@@ -33,7 +33,7 @@ def tiny(method: str, ablation: str, *, center: bool) -> Config:
     network = NetworkConfig(center_encoders=center, encoder_hidden=(32,), embedding_size=16, belief_size=8,
                             policy_hidden=(8,),
                             value_hidden=(8,), predictor_hidden=(8,))  # fmt: skip
-    runtime = RuntimeConfig(num_envs=2, batch_size=2, sequence_length=9, rounds_per_dispatch=1, deterministic=True)
+    runtime = RuntimeConfig(num_envs=2, batch_size=2, sequence_length=9, rounds_per_dispatch=1, synchronous=True)
     return dataclasses.replace(config, env="corridor-2", network=network, runtime=runtime)
 
 

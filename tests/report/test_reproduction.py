@@ -23,7 +23,7 @@ CONFIGS = [
         make_config("grid"), env="rooms-4,rooms-5", stop_at_success_rate=0.0,
         network=NetworkConfig(policy_hidden=(64, 32), encoder="grid"), agent=AgentConfig(gamma=0.995),
         curiosity=CuriosityConfig(share_representation=False, prioritize=True, embedding_size=12),
-        runtime=RuntimeConfig(deterministic=True, num_devices=2),
+        runtime=RuntimeConfig(synchronous=True, num_devices=2),
     ),
 ]  # fmt: skip
 

@@ -157,13 +157,13 @@ def keep_dispatching(runtime: Sebulba) -> None:
         state, _ = runtime.dispatch(state)
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("synchronous", [False, True])
 @pytest.mark.parametrize(("event", "count"), [("reset", 0), ("step", 0), ("step", 2 * STEPS + 1)])
-def test_environment_failure_ends_the_run_after_earlier_rollouts(event: str, count: int, deterministic: bool) -> None:
+def test_environment_failure_ends_the_run_after_earlier_rollouts(event: str, count: int, synchronous: bool) -> None:
     """The message names the environment, and the exception is its cause."""
     error = RuntimeError("the emulator\nfell over")
     world = Scripted(crash(event, count, error))
-    runtime = start(world, num_actors=2, deterministic=deterministic)
+    runtime = start(world, num_actors=2, synchronous=synchronous)
     batches = record_batches(runtime)
     with pytest.raises(EnvironmentFailure) as raised:
         keep_dispatching(runtime)
@@ -193,12 +193,12 @@ def test_failure_of_one_of_two_actors_ends_the_run() -> None:
     assert world.still_open == 0
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("synchronous", [False, True])
 @pytest.mark.parametrize("failing", [0, 1])
-def test_actor_that_cannot_start_ends_the_others(failing: int, deterministic: bool) -> None:
+def test_actor_that_cannot_start_ends_the_others(failing: int, synchronous: bool) -> None:
     error = OSError("no memory")
     world = Scripted(crash("batch", failing, error))
-    runtime = start(world, num_actors=2, deterministic=deterministic)
+    runtime = start(world, num_actors=2, synchronous=synchronous)
     with pytest.raises(EnvironmentFailure, match="'scripted' failed in its start: OSError: no memory") as raised:
         runtime.dispatch(runtime.init(0))
     assert raised.value.__cause__ is error
@@ -233,9 +233,9 @@ def test_close_without_a_dispatch_does_nothing() -> None:
     assert world.batches == []
 
 
-def test_lock_step_acts_only_on_request_and_closes_its_environments() -> None:
+def test_synchronous_acts_only_on_request_and_closes_its_environments() -> None:
     world = Scripted()
-    runtime = start(world, num_actors=2, deterministic=True)
+    runtime = start(world, num_actors=2, synchronous=True)
     state, output = runtime.dispatch(runtime.init(0))
     time.sleep(PAUSE)
     assert [batch.count for batch in world.batches] == [STEPS, STEPS]

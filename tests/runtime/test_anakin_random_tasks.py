@@ -181,7 +181,7 @@ def test_host_actor_records_the_task_of_every_observation() -> None:
 
 
 def test_sebulba_draws_a_task_per_episode() -> None:
-    config = dataclasses.replace(host_config(deterministic=True), env="one,two", task_sampling="random")
+    config = dataclasses.replace(host_config(synchronous=True), env="one,two", task_sampling="random")
     sebulba = Sebulba(config, [Scripted(name="one"), Scripted(name="two")])
     state, rollouts = sebulba.init(0), []
     try:

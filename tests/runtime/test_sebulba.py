@@ -63,7 +63,7 @@ def corridor() -> CorridorProbe:
 
 @functools.cache
 def inside() -> Inside:
-    config = host_config(rounds_per_dispatch=2, deterministic=True)
+    config = host_config(rounds_per_dispatch=2, synchronous=True)
     anakin = Anakin(config, [corridor()], jax.devices()[:1])
     env_key, actor_key = jax.random.split(jax.random.key(0))
     learner = QuickSebulba(config, [Scripted()]).init(0).learner
@@ -109,7 +109,7 @@ def test_learning_equals_that_of_anakin(layout: str, monkeypatch: pytest.MonkeyP
 
 def test_batches_are_sharded_over_the_learning_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each device holds its environments; the state is replicated."""
-    runtime = QuickSebulba(host_config(num_devices=2, deterministic=True), [Scripted()], jax.devices()[:2])
+    runtime = QuickSebulba(host_config(num_devices=2, synchronous=True), [Scripted()], jax.devices()[:2])
     batches, update = [], runtime._update
     monkeypatch.setattr(runtime, "_update", lambda state, batch: batches.append(batch) or update(state, batch))
     state, _ = runtime.dispatch(runtime.init(0))
@@ -126,9 +126,9 @@ def test_batches_are_sharded_over_the_learning_devices(monkeypatch: pytest.Monke
 # Repeatable runs
 
 
-def test_lock_step_runs_are_equal_with_one_seed_and_differ_with_another() -> None:
+def test_synchronous_runs_are_equal_with_one_seed_and_differ_with_another() -> None:
     def run(seed: int) -> tuple[SebulbaState, list[DispatchOutput]]:
-        config = dataclasses.replace(host_config(deterministic=True, num_actors=2, rounds_per_dispatch=2), seed=seed)
+        config = dataclasses.replace(host_config(synchronous=True, num_actors=2, rounds_per_dispatch=2), seed=seed)
         return play(QuickSebulba(config, [Scripted()]), 3, seed)
 
     def without_load(outputs: list[DispatchOutput]) -> list[DispatchOutput]:
@@ -146,7 +146,7 @@ def test_lock_step_runs_are_equal_with_one_seed_and_differ_with_another() -> Non
 
 def test_dispatch_has_the_rollouts_of_all_actors() -> None:
     """Each rollout names its environments. Both actors play the first environments of the script."""
-    config = host_config(deterministic=True, num_actors=2, rounds_per_dispatch=3)
+    config = host_config(synchronous=True, num_actors=2, rounds_per_dispatch=3)
     state, outputs = play(QuickSebulba(config, [Scripted()]), 2)
     assert (int(state.rollouts_per_env), int(state.learner.step)) == (6, 6 * UPDATES)
     timelines = [timeline(env % (ENVS // 2), 6 * (LENGTH - 1))[1:] for env in range(ENVS)]
@@ -170,7 +170,7 @@ def test_seeds_differ_between_actors_runs_and_resumptions() -> None:
 
     def seeds(rounds: int, seed: int = 0) -> list[int]:
         world = Scripted()
-        config = dataclasses.replace(host_config(deterministic=True, num_actors=2), seed=seed)
+        config = dataclasses.replace(host_config(synchronous=True, num_actors=2), seed=seed)
         runtime = QuickSebulba(config, [world])
         runtime.dispatch(runtime.init(0)._replace(rollouts_per_env=np.int32(rounds)))
         runtime.close()
@@ -181,18 +181,18 @@ def test_seeds_differ_between_actors_runs_and_resumptions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("actors", "period", "deterministic", "same"),
+    ("actors", "period", "synchronous", "same"),
     [(1, 3, True, False), (1, 4, True, True), (2, 3, True, True), (1, 4, False, False), (2, 3, False, False)],
 )
-def test_stored_policy_is_the_target_policy_in_lock_step_only(
-    actors: int, period: int, deterministic: bool, same: bool, monkeypatch: pytest.MonkeyPatch
+def test_stored_policy_is_the_target_policy_if_synchronous_only(
+    actors: int, period: int, synchronous: bool, same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And only if no refresh falls between two batches of a rollout; with two actors a rollout is one batch."""
-    config = host_config(num_actors=actors, deterministic=deterministic, rounds_per_dispatch=2)
+    config = host_config(num_actors=actors, synchronous=synchronous, rounds_per_dispatch=2)
     vmpo = dataclasses.replace(config.vmpo, target_period=period)
     runtime = QuickSebulba(dataclasses.replace(config, vmpo=vmpo), [Scripted()])
     assert runtime.learner.behaviour_is_target is same
-    if not deterministic:
+    if not synchronous:
         return
     equal, update = [], runtime._update
 
@@ -239,7 +239,7 @@ def record_pulls(monkeypatch: pytest.MonkeyPatch, key: jax.Array | None = None) 
 def test_parameters_are_published_only_when_the_target_policy_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Actors pull copies of the newest refresh, which the learner does not overwrite."""
     pulled = record_pulls(monkeypatch)
-    runtime = QuickSebulba(host_config(deterministic=True), [Scripted()])
+    runtime = QuickSebulba(host_config(synchronous=True), [Scripted()])
     state, targets = runtime.init(0), []
     for _ in range(8):
         targets.append(host_copy(state.learner.target_actor))

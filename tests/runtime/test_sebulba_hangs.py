@@ -43,12 +43,12 @@ def hang_at(step: int, event: str = "step") -> tuple[Callable[[str, int], None],
     return hook, release, hung
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_hanging_environment_is_named_and_learning_is_kept(deterministic: bool) -> None:
+@pytest.mark.parametrize("synchronous", [False, True])
+def test_hanging_environment_is_named_and_learning_is_kept(synchronous: bool) -> None:
     """In the second of three rollouts: the dispatch ends after the first, with a state that can be saved."""
     hook, release, _ = hang_at(STEPS + 1)
     world = Scripted(hook)
-    runtime = start(world, deterministic=deterministic, rounds_per_dispatch=3)
+    runtime = start(world, synchronous=synchronous, rounds_per_dispatch=3)
     state, output = runtime.dispatch(runtime.init(0))
     assert (int(state.learner.step), int(state.rollouts_per_env)) == (UPDATES, 1)
     assert [steps.task_ids.shape for steps in output.rollouts] == [(STEPS, ENVS)]
@@ -107,7 +107,7 @@ class WarningWorld(Scripted):
 
 
 def test_warnings_are_deduplicated_across_actors() -> None:
-    runtime = start(WarningWorld(), num_actors=2, deterministic=True)
+    runtime = start(WarningWorld(), num_actors=2, synchronous=True)
     state, first = runtime.dispatch(runtime.init(0))
     _, second = runtime.dispatch(state)
     runtime.close()

@@ -224,10 +224,10 @@ def test_resumed_run_plays_other_episodes(tmp_path: Path) -> None:
     assert one != two
 
 
-def test_lock_step_runs_are_equal(tmp_path: Path) -> None:
+def test_synchronous_runs_are_equal(tmp_path: Path) -> None:
     rows, states = [], []
     for name in "ab":
-        config = config_for(2, deterministic=True)
+        config = config_for(2, synchronous=True)
         run(config, tmp_path / name, Scripted())
         times = LOADS | {"elapsed_seconds", "steps_per_second"}
         lines = read_metrics(tmp_path / name / "metrics.jsonl")
@@ -283,7 +283,7 @@ def test_hang_in_the_middle_of_a_dispatch_saves_what_was_learned(tmp_path: Path)
         if (event, count) == ("step", hangs_at):
             release.wait()
 
-    config = config_for(4, rare, deterministic=True, step_timeout=0.3)
+    config = config_for(4, rare, synchronous=True, step_timeout=0.3)
     step = DISPATCH // ROUNDS * (ROUNDS + 1)
     with using(QuickSebulba), mock.patch.object(loop, "draw_curves"):
         register_env("scripted", lambda: Scripted(hook), replace=True)

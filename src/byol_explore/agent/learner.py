@@ -46,11 +46,11 @@ class Learner:
       spec: spaces of the environments.
       tasks: number of tasks, each with a value of its own.
       envs: E, environments in a rollout; None for all of the run.
-      in_turn: the runtime learns from a rollout before it acts again, with the newest target policy.
+      synchronous: acting and learning alternate, so the newest target policy acts in every rollout.
     """
 
     def __init__(
-        self, config: Config, spec: EnvSpec, tasks: int, *, envs: int | None = None, in_turn: bool = False
+        self, config: Config, spec: EnvSpec, tasks: int, *, envs: int | None = None, synchronous: bool = False
     ) -> None:
         self.config, self.spec, self.tasks = config, spec, tasks
         self.envs_per_rollout = config.runtime.num_envs if envs is None else envs
@@ -67,8 +67,8 @@ class Learner:
             tasks, compound_step_size(config.agent.popart_step_size, batches), config.agent.popart_min_relative_std
         )
         self.target_computer = TargetComputer(config, self.algorithm, self.critic, batches)
-        # If acting and learning alternate, the behaviour policy is the target policy: skip its forward pass.
-        self.behaviour_is_target = in_turn and target_is_constant(self.target_period, self.updates_per_rollout)
+        # In a synchronous run the behaviour policy is the target policy: skip its forward pass.
+        self.behaviour_is_target = synchronous and target_is_constant(self.target_period, self.updates_per_rollout)
         self.loss_function = LossFunction(
             config, self.algorithm, self.critic, self.target_computer, behaviour_is_target=self.behaviour_is_target
         )

@@ -53,7 +53,7 @@ class Config:
     """Named change of the method: fixed-targets, horizon-1, no-clipping, no-sharing, prioritized, none."""
     seed: NonNegative[int] = 0
     """Runs with the same seed on the same machine and number of devices are equal bit for bit, except for elapsed
-    times; outside jit if runtime.deterministic."""
+    times; outside jit only with runtime.synchronous."""
     init_from: str = ""
     """Another run's directory: start from its networks and statistics instead of fresh ones. For example curiosity
     alone first (--regime intrinsic), then a reward."""
@@ -145,9 +145,9 @@ class Config:
                 f"runtime.ray_address {runtime.ray_address!r} needs runtime.actor_backend ray, not "
                 f"{runtime.actor_backend}"
             )
-        if runtime.inference == "central" and (runtime.actor_backend != "ray" or runtime.deterministic):
+        if runtime.inference == "central" and (runtime.actor_backend != "ray" or runtime.synchronous):
             raise UserError(
-                "runtime.inference central needs runtime.actor_backend ray, and cannot be runtime.deterministic"
+                "runtime.inference central needs runtime.actor_backend ray, and cannot be runtime.synchronous"
             )
         if not all(self.env_ids):
             raise UserError(f"env {self.env!r} has an empty name: it must be a name, or names with a comma between two")

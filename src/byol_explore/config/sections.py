@@ -199,8 +199,9 @@ class RuntimeConfig:
     """Environments of each actor: num_envs becomes actors times as many; with 0 the actors share num_envs."""
     queue_size: Positive[int] = 1
     """Rollouts that wait for the learner, per actor; a full queue holds its actor up. Bounds the policy's lag."""
-    deterministic: bool = False
-    """Alternate acting and learning, so that runs with environments outside jit are repeatable."""
+    synchronous: bool = False
+    """Alternate acting and learning, so that runs with environments outside jit are repeatable. Otherwise actors run
+    ahead of the learner (asynchronous)."""
     step_timeout: Positive[float] = 60.0
     """Seconds that environments outside jit have for a step, and ten times as many to start, before the run ends (or
     their actor is started again, with actor_backend ray)."""

@@ -102,14 +102,14 @@ class ParameterStore:
 class ActorThread(threading.Thread):
     """Make a host actor and act until stopped. A full queue makes it wait for the learner.
 
-    In lock step it acts only on request, so that runs are repeatable. It needs a thread then too: the learner waits
-    with a time limit and must not hang when an environment does.
+    With `on_request` it acts once per call of `next`. It needs a thread then too: the learner waits with a time limit
+    and must not hang when an environment does.
     """
 
     def __init__(
         self, make: Callable[[Watchdog], HostActor], watchdog: Watchdog, parameters: ParameterStore, device: Device,
         capacity: int,
-        *, in_lock_step: bool,
+        *, on_request: bool,
     ) -> None:  # fmt: skip
         super().__init__(daemon=True, name="actor")
         self.device, self.watchdog = device, watchdog
@@ -120,7 +120,7 @@ class ActorThread(threading.Thread):
         self._actor: HostActor | None = None
         self._queue: queue.Queue[Rollout] = queue.Queue(capacity)
         self._is_made = threading.Event()
-        self._requests = threading.Semaphore(0) if in_lock_step else None
+        self._requests = threading.Semaphore(0) if on_request else None
         self._is_stopped = threading.Event()
         self._is_abandoned = False  # it hangs, or waiting for it was interrupted
 
@@ -140,7 +140,7 @@ class ActorThread(threading.Thread):
             self._is_made.set()
 
     def _wait_for_request(self) -> bool:
-        """Wait for a request if in lock step. Returns False after `stop`."""
+        """Wait for a request if it acts on request. Returns False after `stop`."""
         if self._requests is not None:
             self._requests.acquire()
         return not self._is_stopped.is_set()
@@ -248,7 +248,7 @@ class ThreadActors(RolloutSource):
         for index in range(self.actors):
             thread = ActorThread(
                 partial(self._make, index, rounds), Watchdog(runtime.step_timeout, self._reported), self._parameters,
-                self.devices[index % len(self.devices)], runtime.queue_size, in_lock_step=runtime.deterministic,
+                self.devices[index % len(self.devices)], runtime.queue_size, on_request=runtime.synchronous,
             )  # fmt: skip
             self._threads.append(thread)
             thread.start_and_wait()

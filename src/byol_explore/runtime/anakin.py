@@ -88,7 +88,7 @@ class Anakin(Runtime):
         self.config, self._env_list = config, envs
         self.mesh = Mesh(np.asarray(jax.devices() if devices is None else devices), (AXIS,))
         self.envs = self._make_envs(config.runtime.num_envs // self.mesh.size)  # the share of one device
-        self.learner = Learner(config, self.envs.spec, count_tasks(envs), in_turn=True)
+        self.learner = Learner(config, self.envs.spec, count_tasks(envs), synchronous=True)
         replicated, sharded = (NamedSharding(self.mesh, partition_spec(axis)) for axis in (REPLICATED, 0))
         self._sharding: Any = AnakinState(replicated, sharded)  # pyright: ignore[reportArgumentType]
         self._init = jax.jit(self._init_state)

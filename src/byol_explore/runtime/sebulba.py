@@ -4,9 +4,9 @@ Actors fill rollouts on the host or on devices of their own; the learner takes t
 its devices and performs all updates of each. The source decides where actors run: threads of this process
 (`actor_threads.py`) or Ray actors (`cluster/ray_sources.py`).
 
-In lock step (`runtime.deterministic`) an actor acts on request alone, so runs are repeatable. Otherwise actors run
-ahead of the learner by at most the length of their queues, and batches were acted by slightly older policies
-(`policy_lag`).
+Synchronous (`runtime.synchronous`): acting and learning alternate, because an actor acts only on request; runs are
+repeatable. Asynchronous, the default: actors run ahead of the learner by at most the length of their queues, so the
+policy that acted is slightly older than the one that learns (`policy_lag`).
 """
 
 import dataclasses
@@ -78,9 +78,9 @@ class Sebulba(Runtime):
             own = [device for device in learners if device.process_index == processes.index]
             source = ThreadActors(process_share(config, processes), envs, actors or own[:1])
         self.source: RolloutSource = source
-        size, in_lock_step = config.runtime.envs_per_rollout, config.runtime.deterministic
+        size, synchronous = config.runtime.envs_per_rollout, config.runtime.synchronous
         self.rollouts_per_round = config.runtime.num_envs // size  # a round is one rollout of every environment
-        self.learner = Learner(config, envs[0].spec, count_tasks(envs), envs=size, in_turn=in_lock_step)
+        self.learner = Learner(config, envs[0].spec, count_tasks(envs), envs=size, synchronous=synchronous)
         self._replicated = whole = NamedSharding(self.mesh, partition_spec(REPLICATED))
         self._init = jax.jit(self.learner.init)
         self._begin = jax.jit(self.learner.begin_rollout, donate_argnums=0, out_shardings=(whole, None, whole))

@@ -45,7 +45,7 @@ class RayActors:
     """Actors with policies of their own, in processes on one machine or many.
 
     Each has as many requests ahead as the queue of an actor thread holds rollouts, so its lag has the same bound while
-    all actors are equally fast. In lock step one request is pending at a time, and actors take turns.
+    all actors are equally fast. With `runtime.synchronous` one request is pending at a time, and actors take turns.
     """
 
     num_servers = 0  # beside the actors
@@ -94,9 +94,9 @@ class RayActors:
             self._send_parameters()
 
     def _send_parameters(self) -> None:
-        """Send new parameters to actors that have joined; in lock step they travel with requests instead."""
+        """Send new parameters to actors that have joined; synchronous actors get them with requests instead."""
         for slot in self._pool.slots if self._pool is not None else ():
-            if slot.is_ready and not self.config.runtime.deterministic:
+            if slot.is_ready and not self.config.runtime.synchronous:
                 slot.worker.receive.remote(*self._newest)
 
     @property
@@ -112,7 +112,7 @@ class RayActors:
             if self._published.retry():
                 self._send_parameters()
             self._published.check()
-            if self._published.references and (self._published.is_current or not self.config.runtime.deterministic):
+            if self._published.references and (self._published.is_current or not self.config.runtime.synchronous):
                 self._request()
             self._receive()
 
@@ -121,12 +121,12 @@ class RayActors:
         assert self._pool is not None
         for _, (rollout, idle) in self._pool.poll(POLL_SECONDS):
             self._parts.append(rollout)
-            self.idle_seconds += 0.0 if self.config.runtime.deterministic else idle
+            self.idle_seconds += 0.0 if self.config.runtime.synchronous else idle
 
     def _request(self) -> None:
-        """Request as many rollouts of each actor as may wait; in lock step one, of the actor whose turn it is."""
+        """Request as many rollouts of each actor as may wait; if synchronous one, of the next actor."""
         assert self._pool is not None
-        if not self.config.runtime.deterministic:
+        if not self.config.runtime.synchronous:
             for slot in self._pool.slots:
                 if slot.is_ready:
                     self._request_rollouts(slot, 1 + self.config.runtime.queue_size)

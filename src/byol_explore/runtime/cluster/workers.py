@@ -88,7 +88,7 @@ class _Worker:
 
 
 class _ActingWorker(_Worker):
-    """An actor with its own copy of the policy: an `ActorThread` in lock step with calls of `rollout`."""
+    """An actor with its own copy of the policy: an `ActorThread` that acts when `rollout` is called."""
 
     _parameters: Any  # ParameterStore
 
@@ -113,7 +113,7 @@ class _ActingWorker(_Worker):
             return make_host_actor(spec.config, envs, spec.actor_index, np.random.SeedSequence(spec.entropy))
 
         self._parameters, watchdog = ParameterStore([device]), Watchdog(spec.config.runtime.step_timeout)
-        thread = ActorThread(make, watchdog, self._parameters, device, capacity=1, in_lock_step=True)
+        thread = ActorThread(make, watchdog, self._parameters, device, capacity=1, on_request=True)
         thread.start_and_wait()
         self._idle_since = time.perf_counter()
         return thread
