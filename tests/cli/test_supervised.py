@@ -21,9 +21,9 @@ from byol_explore.config.sections import DistributedConfig
 from byol_explore.errors import PeerLost
 from byol_explore.storage.checkpoint import Checkpoints
 from byol_explore.storage.metrics import read_metrics
+from child_processes import PATIENCE, Started, free_port, processes
 from command_line import call
-from namespaces import can_be_made, two_hosts
-from pairs import PATIENCE, Started, free_port, processes
+from network_namespaces import namespaces_available, two_hosts
 from runs import DISPATCH, arguments, tiny, without_times
 
 SETTINGS = DistributedConfig("10.0.0.1:4711", 3, 1)
@@ -346,7 +346,7 @@ def test_lost_process_ends_the_other_in_one_line(who: int, number: int, tmp_path
 @pytest.mark.slow
 def test_cut_link_between_hosts_ends_both_processes(tmp_path: Path) -> None:
     """Hosts are network namespaces that share only the link between them."""
-    if not can_be_made():
+    if not namespaces_available():
         pytest.skip("network namespaces cannot be made here: that needs ip, and the rights of an administrator")
     run = tmp_path / "run"
     words = [*settings(log={"checkpoint_every": 2 * DISPATCH}), "--steps", 10**9]

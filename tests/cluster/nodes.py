@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from namespaces import Hosts, can_be_made, two_hosts
+from network_namespaces import Hosts, namespaces_available, two_hosts
 
 TESTS = Path(__file__).parents[1]
 _PAGE = TESTS.parent / "docs" / "cluster.md"
@@ -95,7 +95,7 @@ def with_cpus(line: str, count: int) -> str:
 @contextlib.contextmanager
 def two_nodes(directory: Path, cpus: tuple[int, int], **variables: str) -> Iterator[Nodes]:
     """Start two hosts that declare these CPUs, which need not exist. Ends all of their processes."""
-    if not can_be_made():
+    if not namespaces_available():
         pytest.skip("network namespaces cannot be made here: that needs ip, and the rights of an administrator")
     token, head, node = documented()
     with two_hosts() as hosts, contextlib.ExitStack() as stack:

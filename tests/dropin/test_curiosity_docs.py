@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from examples import cleanrl_style
 
-from blocks import PLAIN, python_blocks, run_blocks
 from byol_explore import Curiosity
+from code_blocks import PLAIN, python_blocks, run_blocks
 from dropins import OBSERVATIONS, SMALL, rollout
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from examples import sb3_ppo
 
-from blocks import WITH_TORCH, python_blocks, run_blocks
+from code_blocks import WITH_TORCH, python_blocks, run_blocks
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "anyones-agent.md"
 

@@ -14,9 +14,9 @@ from byol_explore.errors import EnvironmentFailure, UserError
 from byol_explore.runtime.distributed import SINGLE_PROCESS, join_process_group
 from byol_explore.runtime.make import choose_actor_devices, choose_devices
 from byol_explore.runtime.sebulba import Sebulba, process_share
+from child_processes import free_port
 from host_worlds import Scripted
 from learning_together import FixedRollouts
-from pairs import free_port
 
 
 def test_taken_port_is_named() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from byol_explore.runtime.distributed import SINGLE_PROCESS
+from child_processes import TESTS, free_port, processes
 from learning_together import CASES
-from pairs import TESTS, free_port, processes
 
 SLOW = ("inside-jit", "outside-jit", "ppo-outside-jit")
 

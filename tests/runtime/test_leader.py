@@ -23,8 +23,8 @@ from byol_explore.training import train as train_module
 from byol_explore.training.train import train
 from byol_explore.utils.interrupts import SignalGuard
 from byol_explore.utils.packages import versions
-from members import at_once, members
 from runs import files, tiny
+from thread_group import make_processes, run_in_threads
 
 
 class RecordingRuntime:
@@ -81,7 +81,7 @@ def lead(runtime: Any, process: DistributedProcesses, act: Callable[[LeaderRunti
 @pytest.mark.usefixtures("store")
 def test_followers_repeat_all_calls_of_the_leader() -> None:
     first, second = RecordingRuntime(), RecordingRuntime()
-    one, other = members(2)
+    one, other = make_processes(2)
 
     def act(leader: LeaderRuntime) -> str:
         state = leader.init(0)
@@ -92,7 +92,7 @@ def test_followers_repeat_all_calls_of_the_leader() -> None:
         leader.gather(state)
         return "well"
 
-    led, followed = at_once(lambda: lead(first, one, act), lambda: follow(second, other))
+    led, followed = run_in_threads(lambda: lead(first, one, act), lambda: follow(second, other))
     assert led == {"summary": "well"}, led
     assert followed == {"command": "end", "exit_code": 0, "summary": "well"}, followed
     calls = ["shard", [0.0, 1.0, 2.0, 3.0], [7.0, 1.0, 2.0, 3.0], "gather"]
@@ -103,14 +103,16 @@ def test_followers_repeat_all_calls_of_the_leader() -> None:
 @pytest.mark.usefixtures("store")
 def test_signal_of_a_follower_reaches_the_leader_and_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SignalGuard, "__enter__", lambda self: setattr(self, "signal_number", 15) or self)
-    one, other = members(2)
+    one, other = make_processes(2)
 
     def act(leader: LeaderRuntime) -> None:
         _, output = leader.dispatch(leader.init(0))
         assert output.signal == 15
         raise SignalGuard.StoppedBySignal(output.signal)
 
-    led, followed = at_once(lambda: lead(RecordingRuntime(), one, act), lambda: follow(RecordingRuntime(), other))
+    led, followed = run_in_threads(
+        lambda: lead(RecordingRuntime(), one, act), lambda: follow(RecordingRuntime(), other)
+    )
     assert isinstance(led, SignalGuard.StoppedBySignal), led
     assert followed["exit_code"] == 143
 
@@ -118,7 +120,7 @@ def test_signal_of_a_follower_reaches_the_leader_and_ends_all(monkeypatch: pytes
 @pytest.mark.usefixtures("store")
 def test_followers_still_gather_after_an_environment_failure() -> None:
     second = RecordingRuntime(fails=True)
-    one, other = members(2)
+    one, other = make_processes(2)
 
     def act(leader: LeaderRuntime) -> None:
         state = leader.init(0)
@@ -126,7 +128,7 @@ def test_followers_still_gather_after_an_environment_failure() -> None:
             leader.dispatch(state)
         leader.gather(state)
 
-    at_once(lambda: lead(RecordingRuntime(fails=True), one, act), lambda: follow(second, other))
+    run_in_threads(lambda: lead(RecordingRuntime(fails=True), one, act), lambda: follow(second, other))
     assert second.calls[-2:] == ["gather", "close"]
 
 
@@ -134,9 +136,9 @@ def test_followers_still_gather_after_an_environment_failure() -> None:
 
 
 def agreed(first: Config, second: Config, **others: Any) -> list[Any]:
-    one, other = members(2)
+    one, other = make_processes(2)
     flags = {"resume": False, **others}
-    return at_once(
+    return run_in_threads(
         lambda: agree_on_config(one, first, resume=flags["resume"]),
         lambda: agree_on_config(other, second, resume=flags.get("resume_there", flags["resume"])),
     )
@@ -177,12 +179,12 @@ def test_resuming_in_one_process_only_is_refused() -> None:
 
 @pytest.mark.usefixtures("store")
 def test_versions_and_devices_must_agree() -> None:
-    one, other = members(2)
+    one, other = make_processes(2)
     for change, words in (
         ({"devices": 4}, "it has 4 devices"),
         ({"versions": {**versions(), "jax": "0.2"}}, "its jax is 0.2, not"),
     ):
-        first, _ = at_once(
+        first, _ = run_in_threads(
             lambda: agree_on_config(one, with_process(small_config(), 0), resume=False),
             lambda change=change: other.all_gather_objects({**mine(), **change}),
         )
@@ -225,7 +227,7 @@ def test_error_of_process_0_reaches_all_before_anything_is_made(
     monkeypatch.setattr(train_module, "join_process_group", join_threads)
     monkeypatch.setattr(train_module, "make_runtime", lambda *_: pytest.fail("a runtime was made"))
     before, config = files(directory), tiny(dispatches=1)
-    first, second = at_once(
+    first, second = run_in_threads(
         lambda: train(with_process(config, 0), directory, **changes),
         lambda: train(with_process(config, 1), tmp_path / "nowhere", **changes),
     )

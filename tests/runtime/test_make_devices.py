@@ -10,7 +10,7 @@ from byol_explore.config.config import Config
 from byol_explore.config.sections import RuntimeConfig
 from byol_explore.errors import UserError
 from byol_explore.runtime.make import choose_devices, learner_devices, resolve_devices
-from pairs import processes
+from child_processes import processes
 
 
 def config_for(devices: int, batch_size: int = 8, env: str = "rooms-6") -> Config:

@@ -1,4 +1,4 @@
-"""Two hosts by network namespaces, where they can be made: each sees the other over one link, and nothing else."""
+"""Two network namespaces that act as two hosts: each reaches the other over one link, and nothing else."""
 
 import contextlib
 import os
@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 
 class Hosts(NamedTuple):
+    """Two network namespaces and the link between them."""
+
     names: list[str]
     addresses: list[str]
     links: list[str]
 
     def inside(self, index: int) -> list[str]:
-        """Words before a command that run it on a host."""
+        """Return the words before a command that run it on a host."""
         return ["ip", "netns", "exec", self.names[index]]
 
     def cut(self) -> None:
@@ -23,7 +25,7 @@ class Hosts(NamedTuple):
         _ip("-n", self.names[0], "link", "set", self.links[0], "down")
 
     def join(self) -> None:
-        """The link is there again."""
+        """Set the link up again."""
         _ip("-n", self.names[0], "link", "set", self.links[0], "up")
 
     def pids(self, index: int) -> set[int]:
@@ -31,7 +33,7 @@ class Hosts(NamedTuple):
         return set(map(int, _ip("netns", "pids", self.names[index]).split()))
 
     def end(self, index: int) -> None:
-        """All processes of a host, at once, as if its power had failed."""
+        """Kill all processes of a host, as if its power had failed."""
         while pids := self.pids(index):
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
@@ -39,8 +41,8 @@ class Hosts(NamedTuple):
             time.sleep(0.05)
 
 
-def can_be_made() -> bool:
-    """Whether this machine has namespaces and this user may make them."""
+def namespaces_available() -> bool:
+    """Return True if this machine has namespaces and this user may make them."""
     try:
         with two_hosts():
             return True
@@ -50,6 +52,7 @@ def can_be_made() -> bool:
 
 @contextlib.contextmanager
 def two_hosts() -> Iterator[Hosts]:
+    """Make two connected namespaces; both are deleted in the end."""
     mark = os.getpid()
     names, links = [f"byol-{mark}-{end}" for end in "ab"], [f"by{mark}{end}" for end in "ab"]
     hosts = Hosts(names, ["10.0.0.1", "10.0.0.2"], links)

@@ -1,4 +1,4 @@
-"""Processes that learn together on this machine, for the tests; none of them outlives its test."""
+"""Python processes started by a test, and a free port for them; none of them outlives its test."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ class Started(NamedTuple):
     err: IO[bytes]
 
     def end(self) -> tuple[int, str, str]:
-        """Exit code and what was printed where, when it has ended."""
+        """Wait for the end. Returns the exit code, standard output and standard error."""
         code = self.process.wait(timeout=PATIENCE)
         for file in (self.out, self.err):
             file.seek(0)
@@ -41,10 +41,10 @@ class Started(NamedTuple):
 def processes(
     *commands: Sequence[object], devices: int = 1, inside: Sequence[Sequence[str]] = ()
 ) -> Iterator[list[Started]]:
-    """Python with these words, each with a number of devices; all of their sessions are ended in the end.
+    """Start Python with each of these argument lists, on `devices` CPU devices; kill all sessions in the end.
 
-    Words of `inside` come before those of each. Should the tests themselves be killed, the pipes to them close: what
-    they run must end then.
+    The words of `inside` come before each command. If the tests are killed, the children's standard input closes, and
+    they must end by themselves.
     """
     path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     environment = {

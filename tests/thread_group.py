@@ -1,4 +1,4 @@
-"""A process group whose processes are threads with a key-value store of their own."""
+"""A process group inside one process: its members are threads that share a key-value store."""
 
 import threading
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from byol_explore.runtime.distributed import DistributedProcesses
 COUNT = 3
 
 
-class Store:
+class KeyValueStore:
     """The coordinator's key-value store, for threads."""
 
     def __init__(self) -> None:
@@ -47,11 +47,12 @@ class Store:
             raise RuntimeError("UNAVAILABLE: failed to connect to all addresses")
 
 
-def members(count: int = COUNT) -> list[DistributedProcesses]:
+def make_processes(count: int = COUNT) -> list[DistributedProcesses]:
+    """Return one end of the group per thread."""
     return [DistributedProcesses(DistributedConfig("127.0.0.1:1", count, index)) for index in range(count)]
 
 
-def at_once(*functions: Callable[[], Any]) -> list[Any]:
+def run_in_threads(*functions: Callable[[], Any]) -> list[Any]:
     """Return the results or exceptions of functions that run in threads."""
     results: list[Any] = [None] * len(functions)
 

@@ -1,4 +1,4 @@
-"""Code in documents, to be run."""
+"""Find and run the Python code blocks of a document."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ PLAIN, WITH_TORCH = "plain", ("Stable-Baselines3", "TorchRL")
 
 
 def python_blocks(document: Path) -> dict[str, list[str]]:
-    """Blocks under the headings of what needs PyTorch, and all others together."""
+    """Return the blocks under each heading that needs PyTorch, and all others together under PLAIN."""
     found: dict[str, list[str]] = {}
     for section in re.split(r"^## ", document.read_text(), flags=re.MULTILINE):
         heading = section.splitlines()[0]
