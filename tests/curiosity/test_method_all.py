@@ -78,7 +78,7 @@ def test_the_doctor_finds_no_leak(case: Case) -> None:
         return case.look(trajectory)[1].uncertainty
 
     before, has_negatives = uncertainty_of(case.trajectory), case.method.uses_batch_negatives
-    assert cross_episode_leak(case.trajectory, before, uncertainty_of, alone=has_negatives) < 1e-5
+    assert cross_episode_leak(case.trajectory, before, uncertainty_of, single_env=has_negatives) < 1e-5
     assert (cross_episode_leak(case.trajectory, before, uncertainty_of) > 1e-3) is has_negatives
 
 

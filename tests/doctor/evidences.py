@@ -9,23 +9,26 @@ from byol_explore.doctor.evidence import BoundaryMeasurement, Evidence, Measurem
 from byol_explore.spaces import ActionSpec
 
 TASK = TaskMeasurement(
-    distinct=700, spread=0.3, rank=6.0, intrinsic=0.02, extrinsic=0.03, entropy=0.7, stddev=None, target_mean=0.02,
-    target_stddev=0.005, popart_mean=0.02, popart_scale=0.02, explained=0.4,
+    distinct_observations=700, embedding_spread=0.3, effective_rank=6.0, intrinsic_magnitude=0.02,
+    extrinsic_magnitude=0.03, normalized_entropy=0.7, min_action_std=None, value_target_mean=0.02,
+    value_target_std=0.005, popart_mean=0.02, popart_std=0.02, explained_variance=0.4,
 )  # fmt: skip
 PROBE = Measurements(
     steps=1_000_000,
     learner_steps=2000,
     tasks={"rooms-4": TASK},
-    target=TargetMeasurement(distance=0.06, step=0.01, moved=0.03),
-    boundary=BoundaryMeasurement(ends=160, transitions=5120, reward=0.0, counted=1e-8, leak=0.0),
-    uncertainty=(0.35, 0.3),
-    normalizer=(0.4, 0.3),
+    target=TargetMeasurement(relative_distance=0.06, step_fraction=0.01, relative_change=0.03),
+    boundary=BoundaryMeasurement(
+        episode_ends=160, transitions=5120, max_reward=0.0, normalizer_error=1e-8, uncertainty_leak=0.0
+    ),
+    uncertainty_moments=(0.35, 0.3),
+    normalizer_moments=(0.4, 0.3),
     intrinsic_reward=0.35,
     intrinsic_nonzero_fraction=0.4,
     temperature=1.0,
-    multipliers={"categorical": 0.05},
-    largest={"parameters": 5.0, "optimizer": 0.03, "statistics": 2.0},
-    not_finite=None,
+    kl_multipliers={"categorical": 0.05},
+    max_magnitude={"parameters": 5.0, "optimizer": 0.03, "statistics": 2.0},
+    first_nonfinite=None,
 )
 ROW: dict[str, Any] = {
     "steps": 1000, "learner_steps": 2000, "success_rate": 0.1, "return_mean": None, "intrinsic_nonzero_fraction": 0.4,

@@ -71,22 +71,23 @@ def test_kl_bound_is_the_sum_of_all_constraints() -> None:
 )
 def test_multipliers_against_their_start_and_floor(multiplier: float, kl: float, verdict: str) -> None:
     assert (
-        check_multipliers(with_metrics(with_probe(multipliers={"categorical": multiplier}), kl=kl)).verdict == verdict
+        check_multipliers(with_metrics(with_probe(kl_multipliers={"categorical": multiplier}), kl=kl)).verdict
+        == verdict
     )
 
 
 @pytest.mark.parametrize(
     ("change", "verdict"),
     [
-        ({"popart_scale": 0.5}, "warn"),
-        ({"popart_scale": 50.0}, "fail"),
+        ({"popart_std": 0.5}, "warn"),
+        ({"popart_std": 50.0}, "fail"),
         ({"popart_mean": 1.0}, "warn"),
-        ({"explained": -2.0}, "pass"),
-        ({"explained": -20.0}, "warn"),
-        ({"explained": -2000.0}, "fail"),
-        ({"target_stddev": 0.0, "explained": None}, "pass"),  # equal targets
-        ({"target_stddev": 5e-6, "explained": -1e4}, "fail"),
-        ({"popart_scale": 0.0, "explained": None}, "pass"),  # all targets before were 0
+        ({"explained_variance": -2.0}, "pass"),
+        ({"explained_variance": -20.0}, "warn"),
+        ({"explained_variance": -2000.0}, "fail"),
+        ({"value_target_std": 0.0, "explained_variance": None}, "pass"),  # equal targets
+        ({"value_target_std": 5e-6, "explained_variance": -1e4}, "fail"),
+        ({"popart_std": 0.0, "explained_variance": None}, "pass"),  # all targets before were 0
     ],
 )
 def test_popart_and_value_against_the_targets(change: dict, verdict: str) -> None:
@@ -95,8 +96,8 @@ def test_popart_and_value_against_the_targets(change: dict, verdict: str) -> Non
 
 @pytest.mark.parametrize("factor", [1e-6, 1e6])
 def test_popart_check_does_not_depend_on_the_scale_of_rewards(factor: float) -> None:
-    names = ("target_mean", "target_stddev", "popart_mean", "popart_scale")
-    for change in ({}, {"popart_scale": 0.5}, {"popart_mean": 1.0}, {"target_stddev": 1e-5}):
+    names = ("value_target_mean", "value_target_std", "popart_mean", "popart_std")
+    for change in ({}, {"popart_std": 0.5}, {"popart_mean": 1.0}, {"value_target_std": 1e-5}):
         task = TASK._replace(**change)
         scaled = {name: factor * getattr(task, name) for name in names}
         assert check_value(with_task(**scaled)).verdict == check_value(with_task(**change)).verdict
@@ -105,12 +106,12 @@ def test_popart_check_does_not_depend_on_the_scale_of_rewards(factor: float) -> 
 @pytest.mark.parametrize(
     ("change", "success", "verdict"),
     [
-        ({"entropy": 0.03}, 0.1, "warn"),
-        ({"entropy": 0.001}, 0.1, "fail"),
-        ({"entropy": 0.001}, 0.95, "pass"),  # certain, and right
-        ({"entropy": None, "stddev": 0.2}, 0.1, "pass"),
-        ({"entropy": None, "stddev": 0.005}, 0.1, "warn"),
-        ({"entropy": 0.7, "stddev": 1e-4}, 0.1, "fail"),
+        ({"normalized_entropy": 0.03}, 0.1, "warn"),
+        ({"normalized_entropy": 0.001}, 0.1, "fail"),
+        ({"normalized_entropy": 0.001}, 0.95, "pass"),  # certain, and right
+        ({"normalized_entropy": None, "min_action_std": 0.2}, 0.1, "pass"),
+        ({"normalized_entropy": None, "min_action_std": 0.005}, 0.1, "warn"),
+        ({"normalized_entropy": 0.7, "min_action_std": 1e-4}, 0.1, "fail"),
     ],
 )
 def test_entropy_may_be_low_only_with_success(change: dict, success: float, verdict: str) -> None:
@@ -126,9 +127,9 @@ def test_logged_entropy_is_a_share_of_the_largest_entropy() -> None:
 @pytest.mark.parametrize(
     ("change", "verdict"),
     [
-        ({"not_finite": "online.value"}, "fail"),
-        ({"largest": {"optimizer": 1e8}}, "warn"),
-        ({"largest": {"parameters": 1e16}}, "fail"),
+        ({"first_nonfinite": "online.value"}, "fail"),
+        ({"max_magnitude": {"optimizer": 1e8}}, "warn"),
+        ({"max_magnitude": {"parameters": 1e16}}, "fail"),
     ],
 )
 def test_large_numbers_in_the_checkpoint_fail(change: dict, verdict: str) -> None:

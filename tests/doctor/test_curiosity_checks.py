@@ -46,12 +46,12 @@ def test_no_data_without_checkpoint_and_metrics_names_the_reason(check) -> None:
 @pytest.mark.parametrize(
     ("change", "verdict"),
     [
-        ({"moved": 0.0}, "fail"),  # between two checkpoints
-        ({"step": 0.0}, "fail"),  # in an update
-        ({"step": 0.004}, "fail"),
-        ({"moved": None}, "pass"),  # there is one checkpoint only
-        ({"distance": 0.0, "step": 0.0}, "warn"),
-        ({"distance": 0.8}, "warn"),
+        ({"relative_change": 0.0}, "fail"),  # between two checkpoints
+        ({"step_fraction": 0.0}, "fail"),  # in an update
+        ({"step_fraction": 0.004}, "fail"),
+        ({"relative_change": None}, "pass"),  # there is one checkpoint only
+        ({"relative_distance": 0.0, "step_fraction": 0.0}, "warn"),
+        ({"relative_distance": 0.8}, "warn"),
     ],
 )
 def test_target_must_move_and_stay_near_the_encoder(change: dict, verdict: str) -> None:
@@ -59,7 +59,7 @@ def test_target_must_move_and_stay_near_the_encoder(change: dict, verdict: str) 
 
 
 def test_target_decay_of_one_fails_unless_it_is_the_ablation() -> None:
-    frozen = PROBE.target._replace(step=0.0, moved=0.0, distance=1.4)
+    frozen = PROBE.target._replace(step_fraction=0.0, relative_change=0.0, relative_distance=1.4)
     by_hand = check_target(with_probe(with_config(target_decay=1.0), target=frozen))
     assert (by_hand.verdict, by_hand.value) == ("fail", 1.4)
     assert "fixed-targets" in by_hand.advice
@@ -69,9 +69,9 @@ def test_target_decay_of_one_fails_unless_it_is_the_ablation() -> None:
 
 
 def test_target_of_rnd_must_not_move() -> None:
-    still = PROBE.target._replace(distance=None, step=0.0, moved=0.0)
+    still = PROBE.target._replace(relative_distance=None, step_fraction=0.0, relative_change=0.0)
     assert check_target(with_probe(with_config("rnd"), target=still)).verdict == "pass"
-    assert check_target(with_probe(with_config("rnd"), target=still._replace(moved=0.1))).verdict == "fail"
+    assert check_target(with_probe(with_config("rnd"), target=still._replace(relative_change=0.1))).verdict == "fail"
 
 
 def test_target_check_is_skipped_for_icm() -> None:
@@ -89,13 +89,13 @@ def test_target_distance_from_the_log_without_a_checkpoint() -> None:
 @pytest.mark.parametrize(
     ("change", "verdict"),
     [
-        ({"normalizer": (0.4, 0.9)}, "pass"),  # uncertainty falls while it is learned
-        ({"normalizer": (0.4, 6.0)}, "warn"),
-        ({"normalizer": (0.4, 3000.0)}, "fail"),
-        ({"normalizer": (90.0, 0.3)}, "fail"),
-        ({"normalizer": (float("nan"), 0.3)}, "fail"),
-        ({"normalizer": (0.4, 1e-4)}, "fail"),  # much smaller than what is seen now
-        ({"normalizer": (1e-4, 1e-4), "uncertainty": (1e-4, 1e-4)}, "warn"),  # all is known
+        ({"normalizer_moments": (0.4, 0.9)}, "pass"),  # uncertainty falls while it is learned
+        ({"normalizer_moments": (0.4, 6.0)}, "warn"),
+        ({"normalizer_moments": (0.4, 3000.0)}, "fail"),
+        ({"normalizer_moments": (90.0, 0.3)}, "fail"),
+        ({"normalizer_moments": (float("nan"), 0.3)}, "fail"),
+        ({"normalizer_moments": (0.4, 1e-4)}, "fail"),  # much smaller than what is seen now
+        ({"normalizer_moments": (1e-4, 1e-4), "uncertainty_moments": (1e-4, 1e-4)}, "warn"),  # all is known
         ({"intrinsic_reward": 50.0}, "warn"),
         ({"intrinsic_reward": 5000.0}, "fail"),
     ],
@@ -106,7 +106,7 @@ def test_normalizer_must_fit_the_current_uncertainty(change: dict, verdict: str)
 
 @pytest.mark.parametrize(("decay", "advised"), [(0.99, True), (0.9, False)])
 def test_lower_decay_is_advised_only_for_a_long_memory(decay: float, advised: bool) -> None:
-    finding = check_normalizer(with_probe(with_config(normalizer_decay=decay), normalizer=(0.4, 6.0)))
+    finding = check_normalizer(with_probe(with_config(normalizer_decay=decay), normalizer_moments=(0.4, 6.0)))
     assert ("lower curiosity.normalizer_decay" in finding.advice) == advised
     assert "look for a jump of uncertainty" in finding.advice
 
@@ -120,13 +120,13 @@ def test_normalizer_explosion_is_found_in_the_log() -> None:
 # Boundaries
 
 
-@pytest.mark.parametrize("change", [{"reward": 0.1}, {"counted": 0.01}, {"leak": 0.01}])
+@pytest.mark.parametrize("change", [{"max_reward": 0.1}, {"normalizer_error": 0.01}, {"uncertainty_leak": 0.01}])
 def test_boundaries_must_be_worth_nothing(change: dict) -> None:
     finding = check_boundaries(with_probe(boundary=PROBE.boundary._replace(**change)))
     assert finding.verdict == "fail"
 
 
 def test_boundaries_are_unknown_when_no_episode_ended() -> None:
-    finding = check_boundaries(with_probe(boundary=PROBE.boundary._replace(ends=0)))
+    finding = check_boundaries(with_probe(boundary=PROBE.boundary._replace(episode_ends=0)))
     assert finding.verdict == "no-data"
     assert "5,120" in finding.detail

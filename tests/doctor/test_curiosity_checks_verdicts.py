@@ -22,13 +22,13 @@ def lines(*spreads: float) -> Evidence:
 @pytest.mark.parametrize(
     ("change", "verdict"),
     [
-        ({"spread": 1e-6, "rank": 0.0}, "fail"),
-        ({"spread": 0.005}, "warn"),
-        ({"rank": 1.01}, "fail"),  # all on one line
-        ({"rank": 1.5}, "warn"),
-        ({"spread": 1e-6, "rank": 0.0, "distinct": 3}, "fail"),
-        ({"rank": 1.01, "distinct": 3}, "pass"),  # three points need no more than a plane
-        ({"spread": 0.0, "rank": 0.0, "distinct": 1}, "no-data"),
+        ({"embedding_spread": 1e-6, "effective_rank": 0.0}, "fail"),
+        ({"embedding_spread": 0.005}, "warn"),
+        ({"effective_rank": 1.01}, "fail"),  # all on one line
+        ({"effective_rank": 1.5}, "warn"),
+        ({"embedding_spread": 1e-6, "effective_rank": 0.0, "distinct_observations": 3}, "fail"),
+        ({"effective_rank": 1.01, "distinct_observations": 3}, "pass"),  # three points need no more than a plane
+        ({"embedding_spread": 0.0, "effective_rank": 0.0, "distinct_observations": 1}, "no-data"),
     ],
 )
 def test_embedding_spread_and_rank_thresholds(change: dict, verdict: str) -> None:
@@ -36,14 +36,14 @@ def test_embedding_spread_and_rank_thresholds(change: dict, verdict: str) -> Non
 
 
 def test_one_collapsed_task_of_two_is_named() -> None:
-    finding = check_embedding(with_probe(tasks={"rooms-2": TASK, "rooms-6": TASK._replace(spread=0.0)}))
+    finding = check_embedding(with_probe(tasks={"rooms-2": TASK, "rooms-6": TASK._replace(embedding_spread=0.0)}))
     assert finding.verdict == "fail"
     assert "rooms-6" in finding.detail
 
 
 def test_low_rank_in_any_task_is_not_called_a_collapse() -> None:
-    narrow = TASK._replace(distinct=500, spread=0.8, rank=1.9)
-    finding = check_embedding(with_probe(tasks={"rooms-2": TASK._replace(spread=0.3), "rooms-6": narrow}))
+    narrow = TASK._replace(distinct_observations=500, embedding_spread=0.8, effective_rank=1.9)
+    finding = check_embedding(with_probe(tasks={"rooms-2": TASK._replace(embedding_spread=0.3), "rooms-6": narrow}))
     assert finding.verdict == "warn"
     assert "rooms-6" in finding.detail
     assert finding.advice is not None

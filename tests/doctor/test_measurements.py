@@ -17,8 +17,8 @@ from byol_explore.doctor.measurements import (
     _forward_learner,
     measure_rollout,
     measure_target,
-    policy_width,
-    spread_and_rank,
+    policy_entropy_and_std,
+    spread_and_effective_rank,
     unique_indices,
 )
 from byol_explore.ops import rewards, world_model
@@ -49,13 +49,15 @@ def healthy() -> Measurements:
     return probe(*shared())
 
 
-def test_spread_and_rank_by_hand() -> None:
+def test_spread_and_effective_rank_by_hand() -> None:
     axes = np.concatenate([np.eye(3), -np.eye(3)])
-    assert spread_and_rank(axes) == (pytest.approx(1.0), pytest.approx(3.0))
-    assert spread_and_rank(5.0 * axes) == (pytest.approx(1.0), pytest.approx(3.0)), "only directions count"
-    assert spread_and_rank(np.ones((4, 3))) == (pytest.approx(0.0), 0.0)
-    assert spread_and_rank(np.zeros((4, 3))) == (0.0, 0.0)
-    assert spread_and_rank(axes[[0, 3]]) == (pytest.approx(1.0), pytest.approx(1.0)), "two points make one line"
+    assert spread_and_effective_rank(axes) == (pytest.approx(1.0), pytest.approx(3.0))
+    assert spread_and_effective_rank(5.0 * axes) == (pytest.approx(1.0), pytest.approx(3.0)), "only directions count"
+    assert spread_and_effective_rank(np.ones((4, 3))) == (pytest.approx(0.0), 0.0)
+    assert spread_and_effective_rank(np.zeros((4, 3))) == (0.0, 0.0)
+    assert spread_and_effective_rank(axes[[0, 3]]) == (pytest.approx(1.0), pytest.approx(1.0)), (
+        "two points make one line"
+    )
 
 
 def test_unique_indices_by_hand() -> None:
@@ -78,9 +80,9 @@ def test_forward_pass_equals_the_learner() -> None:
 
 def test_boundaries_of_a_healthy_batch_are_worth_nothing() -> None:
     boundary = healthy().boundary
-    assert (boundary.ends, boundary.transitions) == (3, 18)
-    assert (boundary.reward, boundary.leak) == (0.0, 0.0)
-    assert boundary.counted < 1e-5
+    assert (boundary.episode_ends, boundary.transitions) == (3, 18)
+    assert (boundary.max_reward, boundary.uncertainty_leak) == (0.0, 0.0)
+    assert boundary.normalizer_error < 1e-5
 
 
 def test_missing_masks_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,33 +97,33 @@ def test_missing_masks_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world_model, "prediction_mask", across)
     monkeypatch.setattr(rewards, "update_and_normalize", paid)
     boundary = probe(*setup()).boundary
-    assert boundary.leak > 1e-3
-    assert boundary.reward > 0.0
-    assert boundary.counted > 1e-3
+    assert boundary.uncertainty_leak > 1e-3
+    assert boundary.max_reward > 0.0
+    assert boundary.normalizer_error > 1e-3
 
 
 def test_tasks_are_measured_separately() -> None:
     tasks = healthy().tasks
     assert list(tasks) == ["left", "right"]
-    assert (tasks["left"].distinct, tasks["right"].distinct) == (7, 14)
-    assert tasks["left"].target_mean != tasks["right"].target_mean
-    assert tasks["left"].extrinsic != tasks["right"].extrinsic
+    assert (tasks["left"].distinct_observations, tasks["right"].distinct_observations) == (7, 14)
+    assert tasks["left"].value_target_mean != tasks["right"].value_target_mean
+    assert tasks["left"].extrinsic_magnitude != tasks["right"].extrinsic_magnitude
 
 
-def test_policy_width_by_hand() -> None:
+def test_policy_entropy_and_std_by_hand() -> None:
     certain, even = np.asarray([[0.0, -1e9]]), np.zeros((1, 4))
     nothing = np.zeros((1, 0))
-    assert policy_width(Policy((even,), nothing, nothing)) == (pytest.approx(1.0), None)
-    both = policy_width(Policy((even, certain), np.zeros((1, 2)), np.asarray([[0.5, 0.2]])))
+    assert policy_entropy_and_std(Policy((even,), nothing, nothing)) == (pytest.approx(1.0), None)
+    both = policy_entropy_and_std(Policy((even, certain), np.zeros((1, 2)), np.asarray([[0.5, 0.2]])))
     assert both == (pytest.approx(2 / 3), pytest.approx(0.2))
-    assert policy_width(Policy((), np.zeros((1, 1)), np.ones((1, 1)))) == (None, 1.0)
+    assert policy_entropy_and_std(Policy((), np.zeros((1, 1)), np.ones((1, 1)))) == (None, 1.0)
 
 
 def test_nan_in_the_state_is_named() -> None:
     learner, state, trajectory = shared()
     broken = state._replace(duals=state.duals._replace(log_temperature=jnp.asarray(jnp.nan)))
-    assert healthy().not_finite is None
-    assert probe(learner, broken, trajectory).not_finite == "duals.log_temperature"
+    assert healthy().first_nonfinite is None
+    assert probe(learner, broken, trajectory).first_nonfinite == "duals.log_temperature"
 
 
 def target_of(state: LearnerState, before: Any) -> TargetMeasurement:
@@ -134,9 +136,13 @@ def test_target_step_is_one_minus_alpha() -> None:
     away = jax.tree.map(lambda x: 1.5 * x, state.online.actor.curiosity_encoder)
     probe = target_of(state._replace(method_state=away), None)
     decay = learner.config.curiosity.target_decay
-    assert (probe.distance, probe.step, probe.moved) == (pytest.approx(0.5), pytest.approx(1 - decay, rel=1e-3), None)
+    assert (probe.relative_distance, probe.step_fraction, probe.relative_change) == (
+        pytest.approx(0.5),
+        pytest.approx(1 - decay, rel=1e-3),
+        None,
+    )
     before = world_model.ema(away, state.online.actor.curiosity_encoder, 0.5)
-    moved = target_of(state._replace(method_state=away), before).moved
+    moved = target_of(state._replace(method_state=away), before).relative_change
     assert moved == pytest.approx(0.25 / 1.5)
 
 
@@ -148,7 +154,7 @@ def test_target_distance_leaves_out_the_fixed_mean_image() -> None:
     away = jax.tree.map(lambda x: 1.5 * x, encoder)
     away = eqx.tree_at(lambda x: x.center.mean, away, bright.center.mean)
     probe = target_of(state._replace(method_state=away), bright)
-    assert (probe.distance, probe.moved) == (pytest.approx(0.5), pytest.approx(0.5 / 1.5))
+    assert (probe.relative_distance, probe.relative_change) == (pytest.approx(0.5), pytest.approx(0.5 / 1.5))
 
 
 def test_target_of_rnd_does_not_move() -> None:

@@ -120,17 +120,17 @@ def test_task_without_a_logged_reward_is_not_called_unpaid() -> None:
     ],
 )
 def test_mixing_share_thresholds(intrinsic: float, extrinsic: float, verdict: str) -> None:
-    assert check_mixing(with_task(intrinsic=intrinsic, extrinsic=extrinsic)).verdict == verdict
+    assert check_mixing(with_task(intrinsic_magnitude=intrinsic, extrinsic_magnitude=extrinsic)).verdict == verdict
 
 
 def test_mixing_verdict_is_that_of_the_worst_task() -> None:
-    silent = TASK._replace(intrinsic=0.0, extrinsic=0.0)
+    silent = TASK._replace(intrinsic_magnitude=0.0, extrinsic_magnitude=0.0)
     found = check_mixing(with_probe(two_tasks(0.3, 0.3), tasks={"rooms-4": TASK, "rooms-6": silent}))
     assert found.verdict == "fail"
     assert "rewards in rooms-6 are small" in found.advice
     assert "agent.intrinsic_rms_step_size" in found.advice
     assert "no intrinsic reward to mix" in check_mixing(with_probe(tasks={"rooms-6": silent})).advice
-    assert "curiosity.mixing" in check_mixing(with_task(intrinsic=0.2, extrinsic=0.001)).advice
+    assert "curiosity.mixing" in check_mixing(with_task(intrinsic_magnitude=0.2, extrinsic_magnitude=0.001)).advice
 
 
 def test_mixing_is_skipped_in_other_regimes() -> None:

@@ -95,7 +95,7 @@ def check_multipliers(evidence: Evidence) -> Finding:
         return skipped(NO_DUALS)
     starts = {kind: getattr(settings, f"init_alpha_{kind}") for kind in ("categorical", "mean", "covariance")}
     if evidence.probe is not None:
-        kinds = evidence.probe.multipliers
+        kinds = evidence.probe.kl_multipliers
     elif logged is not None:
         kinds = {"mean of all": logged}
     else:
@@ -122,7 +122,7 @@ def check_value(evidence: Evidence) -> Finding:
     tasks = evidence.probe.tasks.values()
     parts = [_value_of_task(task, evidence.config.agent.popart_min_relative_std) for task in tasks]
     off = max(factor for factor, _ in parts)
-    explained = min((task.explained for task in tasks if task.explained is not None), default=None)
+    explained = min((task.explained_variance for task in tasks if task.explained_variance is not None), default=None)
     worst = explained if explained is not None and off > 0.0 else 0.0
     advice = (
         "value and targets are on different scales: raise agent.popart_step_size, or look for a jump of value_target "
@@ -137,17 +137,17 @@ def check_value(evidence: Evidence) -> Finding:
 def _value_of_task(task: TaskMeasurement, minimum: float) -> tuple[float, str]:
     """Return the factor by which PopArt's scale is off (0 before it has one), and the task in words."""
     detail = (
-        f"targets {task.target_mean:.3g} ± {task.target_stddev:.3g}, "
-        f"PopArt {task.popart_mean:.3g} ± {task.popart_scale:.3g}"
+        f"targets {task.value_target_mean:.3g} ± {task.value_target_std:.3g}, "
+        f"PopArt {task.popart_mean:.3g} ± {task.popart_std:.3g}"
     )
-    if task.explained is not None:
-        detail += f", explained variance {task.explained:.2f}"
-    if task.popart_scale == 0.0:
+    if task.explained_variance is not None:
+        detail += f", explained variance {task.explained_variance:.2f}"
+    if task.popart_std == 0.0:
         return 0.0, detail + " (all targets before were 0)"
-    if task.target_stddev <= minimum * math.hypot(task.target_mean, task.target_stddev):
+    if task.value_target_std <= minimum * math.hypot(task.value_target_mean, task.value_target_std):
         return 1.0, detail + " (targets hardly differ)"
-    shift = abs(task.target_mean - task.popart_mean) / task.popart_scale
-    return max(task.popart_scale / task.target_stddev, task.target_stddev / task.popart_scale, shift), detail
+    shift = abs(task.value_target_mean - task.popart_mean) / task.popart_std
+    return max(task.popart_std / task.value_target_std, task.value_target_std / task.popart_std, shift), detail
 
 
 def check_entropy(evidence: Evidence) -> Finding:
@@ -160,8 +160,8 @@ def check_entropy(evidence: Evidence) -> Finding:
         shares, widths = {evidence.config.env: entropy / sum(map(math.log, action.discrete))}, {}
     else:
         tasks = evidence.probe.tasks
-        shares = {name: task.entropy for name, task in tasks.items() if task.entropy is not None}
-        widths = {name: task.stddev for name, task in tasks.items() if task.stddev is not None}
+        shares = {name: task.normalized_entropy for name, task in tasks.items() if task.normalized_entropy is not None}
+        widths = {name: task.min_action_std for name, task in tasks.items() if task.min_action_std is not None}
     share, width = min(shares.values(), default=1.0), min(widths.values(), default=1.0)
     parts = [f"{value:.1%} of the largest entropy in {name}" for name, value in shares.items()]
     parts += [f"narrowest continuous action ± {value:.3g} in {name}" for name, value in widths.items()]
@@ -178,14 +178,14 @@ def check_numbers(evidence: Evidence) -> Finding:
     advice = "lower the learning rate, or set optimizer.max_grad_norm"
     flat = [(name, value) for row in evidence.rows for name, value in flatten_scalars(row).items()]
     broken = [f"{name} in metrics.jsonl" for name, value in flat if not math.isfinite(value)]
-    if evidence.probe and evidence.probe.not_finite:
-        broken = [f"{evidence.probe.not_finite} in the checkpoint"]
+    if evidence.probe and evidence.probe.first_nonfinite:
+        broken = [f"{evidence.probe.first_nonfinite} in the checkpoint"]
     if broken:
         return make_finding(None, f"{broken[0]} is NaN or infinite", advice, fail=True)
     bounded = [abs(value) for name, value in flat if not name.startswith(UNBOUNDED_METRICS)]
     sizes = {"metrics": max(bounded, default=0.0)}
     if evidence.probe is not None:
-        sizes |= evidence.probe.largest
+        sizes |= evidence.probe.max_magnitude
     elif not flat:
         return no_data(evidence)
     largest = max(sizes.values())

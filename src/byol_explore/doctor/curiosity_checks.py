@@ -45,7 +45,7 @@ def check_target(evidence: Evidence) -> Finding:
     probe = evidence.probe.target if evidence.probe else None
     if not evidence.method.has_ema_target or config.ablation == "fixed-targets":
         return no_data(evidence) if probe is None else _fixed_target(config, probe)
-    distance = probe.distance if probe else evidence.recent_mean("target_relative_distance")
+    distance = probe.relative_distance if probe else evidence.recent_mean("target_relative_distance")
     if config.curiosity.target_decay == 1.0:
         detail = "curiosity.target_decay is 1: the target is a random network that never moves"
         advice = "set curiosity.target_decay to 0.99, or name it: --ablation fixed-targets"
@@ -53,9 +53,9 @@ def check_target(evidence: Evidence) -> Finding:
     if distance is None:
         return no_data(evidence)
     detail = f"the target is {distance:.3g} of the encoder's size away from it"
-    moved = probe.moved if probe else None
+    moved = probe.relative_change if probe else None
     least = MIN_STEP * (1.0 - config.curiosity.target_decay)
-    stuck = probe is not None and distance >= EQUAL_TARGET and probe.step < least
+    stuck = probe is not None and distance >= EQUAL_TARGET and probe.step_fraction < least
     if stuck or moved == 0.0:
         detail += f" and has not moved {'since the checkpoint before' if moved == 0.0 else 'in an update'}"
         return make_finding(distance, detail, "the target must follow the encoder after every learner step", fail=True)
@@ -69,7 +69,7 @@ def check_target(evidence: Evidence) -> Finding:
 
 def _fixed_target(config: Config, target: TargetMeasurement) -> Finding:
     origin = config.method if config.ablation == "none" else f"the {config.ablation} ablation"
-    moved = max(target.moved or 0.0, target.step)
+    moved = max(target.relative_change or 0.0, target.step_fraction)
     detail = f"the target of {origin} {'is frozen on purpose' if moved == 0.0 else 'moves'}"
     return make_finding(moved, detail, "it must stay as it was drawn", fail=moved > 0.0)
 
@@ -81,7 +81,7 @@ def check_normalizer(evidence: Evidence) -> Finding:
         return skipped(NO_CURIOSITY)
     if probe is None:
         return _logged_normalizer(evidence)
-    (mean, stddev), (running_mean, sigma) = probe.uncertainty, probe.normalizer
+    (mean, stddev), (running_mean, sigma) = probe.uncertainty_moments, probe.normalizer_moments
     off, reward = max(_factor(mean, running_mean), _factor(stddev, sigma)), probe.intrinsic_reward
     detail = (
         f"uncertainty is {mean:.3g} ± {stddev:.3g} now, {running_mean:.3g} ± {sigma:.3g} in the statistics; "
@@ -127,17 +127,18 @@ def check_boundaries(evidence: Evidence) -> Finding:
     if evidence.probe is None:
         return no_data(evidence)
     boundary = evidence.probe.boundary
-    if boundary.ends == 0:
+    if boundary.episode_ends == 0:
         return no_data(evidence, f"no episode ended in {boundary.transitions:,} transitions")
     faults = {
-        f"are paid {boundary.reward:.3g}": boundary.reward > 0.0,
-        f"are counted by the normalizer ({boundary.counted:.1%} off)": boundary.counted > ROUNDING,
-        f"let predictions through ({boundary.leak:.1%} of the uncertainty)": boundary.leak > ROUNDING,
+        f"are paid {boundary.max_reward:.3g}": boundary.max_reward > 0.0,
+        f"are counted by the normalizer ({boundary.normalizer_error:.1%} off)": boundary.normalizer_error > ROUNDING,
+        f"let predictions through ({boundary.uncertainty_leak:.1%} of the uncertainty)": boundary.uncertainty_leak
+        > ROUNDING,
     }
     found = " and ".join(fault for fault, holds in faults.items() if holds)
-    detail = f"{boundary.ends:,} steps between episodes {found or 'are worth nothing, as they must be'}"
+    detail = f"{boundary.episode_ends:,} steps between episodes {found or 'are worth nothing, as they must be'}"
     advice = "the environment's is_first or a mask is wrong: see the convention in envs/vector.py"
-    return make_finding(boundary.reward, detail, advice, fail=bool(found))
+    return make_finding(boundary.max_reward, detail, advice, fail=bool(found))
 
 
 # A collapsed encoder of first-person images logged 0.002; the smallest spread that recovered was 0.03.
@@ -172,13 +173,15 @@ def check_embedding(evidence: Evidence) -> Finding:
         spread, detail = logged[-1], f"spread as logged, of at most 1: {_format_trend(logged)}"
         fail, warn = spread < COLLAPSED_SPREAD, spread < LOW_SPREAD
     else:
-        task, worst = max(evidence.probe.tasks.items(), key=lambda item: (*_collapse(item[1]), -item[1].spread))
-        if worst.distinct < 2:
+        task, worst = max(
+            evidence.probe.tasks.items(), key=lambda item: (*_collapse(item[1]), -item[1].embedding_spread)
+        )
+        if worst.distinct_observations < 2:
             return no_data(evidence, f"all observations of {task} in the rollout are the same")
-        spread, (fail, warn) = worst.spread, _collapse(worst)
+        spread, (fail, warn) = worst.embedding_spread, _collapse(worst)
         detail = (
-            f"{worst.distinct} different observations of {task}: spread {spread:.3g} of at most 1, in "
-            f"{worst.rank:.1f} directions" + (f"; logged: {_format_trend(logged)}" if logged else "")
+            f"{worst.distinct_observations} different observations of {task}: spread {spread:.3g} of at most 1, in "
+            f"{worst.effective_rank:.1f} directions" + (f"; logged: {_format_trend(logged)}" if logged else "")
         )
     if spread < LOW_SPREAD:
         advice = _collapse_advice(config)
@@ -198,9 +201,9 @@ def _format_trend(spread: list[float]) -> str:
 
 def _collapse(task: TaskMeasurement) -> tuple[bool, bool]:
     """Return whether the embeddings of a task have collapsed, and whether they are close to it."""
-    many = task.distinct >= MIN_OBSERVATIONS
-    collapsed = task.spread < COLLAPSED_SPREAD or (many and task.rank < COLLAPSED_RANK)
-    return collapsed, task.spread < LOW_SPREAD or (many and task.rank < LOW_RANK)
+    many = task.distinct_observations >= MIN_OBSERVATIONS
+    collapsed = task.embedding_spread < COLLAPSED_SPREAD or (many and task.effective_rank < COLLAPSED_RANK)
+    return collapsed, task.embedding_spread < LOW_SPREAD or (many and task.effective_rank < LOW_RANK)
 
 
 def _collapse_advice(config: Config) -> str:
@@ -248,5 +251,5 @@ def check_horizon(evidence: Evidence) -> Finding:
 def _spread(evidence: Evidence) -> float | None:
     """Return the spread of the checkpoint's narrowest task, else the logged one, where repeats make it smaller."""
     if evidence.probe is not None:
-        return min(task.spread for task in evidence.probe.tasks.values())
+        return min(task.embedding_spread for task in evidence.probe.tasks.values())
     return next(reversed(evidence.history("embedding_spread")), None)

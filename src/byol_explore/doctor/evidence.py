@@ -18,56 +18,56 @@ RECENT = 3  # log rows in a recent mean: a single row is noisy
 
 
 class TaskMeasurement(NamedTuple):
-    """One task in the rollout. A Curiosity has no agent: the fields after `intrinsic` keep their defaults."""
+    """One task in the rollout. A Curiosity has no agent: fields after `intrinsic_magnitude` keep their defaults."""
 
-    distinct: int  # number of different observations
-    spread: float  # 1 - |mean unit embedding|^2: 0 if all are alike, 1 if they point everywhere
-    rank: float  # number of directions in use, from the entropy of the variances' shares
-    intrinsic: float  # mean magnitude of the intrinsic part of the reward
-    extrinsic: float = 0.0  # the same of the extrinsic part
-    entropy: float | None = None  # of the discrete actions, as a share of the largest possible one
-    stddev: float | None = None  # of the narrowest continuous action
-    target_mean: float = 0.0  # of the value targets
-    target_stddev: float = 0.0
+    distinct_observations: int
+    embedding_spread: float  # 1 - |mean unit embedding|^2: 0 if all are parallel, 1 if their mean is 0
+    effective_rank: float  # exponential of the entropy of the normalised covariance eigenvalues
+    intrinsic_magnitude: float  # mean |intrinsic part of the mixed reward|
+    extrinsic_magnitude: float = 0.0  # mean |extrinsic part of the mixed reward|
+    normalized_entropy: float | None = None  # of the discrete actions, divided by the entropy of a uniform policy
+    min_action_std: float | None = None  # smallest standard deviation of a continuous action dimension
+    value_target_mean: float = 0.0
+    value_target_std: float = 0.0
     popart_mean: float = 0.0
-    popart_scale: float = 1.0  # 0 before the first target other than 0
-    explained: float | None = None  # share of the targets' variance that the value explains
+    popart_std: float = 1.0  # 0 before the first value target other than 0
+    explained_variance: float | None = None  # 1 - Var(target - value) / Var(target)
 
 
 class TargetMeasurement(NamedTuple):
-    """The target encoder beside the online encoder."""
+    """The target encoder phi compared with the online encoder theta."""
 
-    distance: float | None  # |phi - theta| / |theta|; None where the two are not comparable
-    step: float  # share of that distance which one update of the target closes: 1 - alpha
-    moved: float | None  # |change of phi| / |phi| since the previous checkpoint; None without one
+    relative_distance: float | None  # |phi - theta| / |theta|; None if the two are not comparable
+    step_fraction: float  # fraction of |phi - theta| that one update of the target closes: 1 - alpha
+    relative_change: float | None  # |phi - previous phi| / |phi| since the checkpoint before; None without one
 
 
 class BoundaryMeasurement(NamedTuple):
-    """The transitions from an episode's last observation to the next episode's first."""
+    """The dummy transitions from an episode's last observation to the next episode's first."""
 
-    ends: int  # number of these transitions
+    episode_ends: int  # number of dummy transitions
     transitions: int  # number of all transitions
-    reward: float  # largest intrinsic reward of a boundary
-    counted: float  # relative error of the normalizer's mean if only valid transitions may count
-    leak: float  # relative change of uncertainties when observations of the other episode change
+    max_reward: float  # largest |intrinsic reward| of a dummy transition
+    normalizer_error: float  # relative error of the normalizer's mean, if only valid transitions may count
+    uncertainty_leak: float  # relative change of uncertainties when observations of the other episode change
 
 
 class Measurements(NamedTuple):
-    """Numbers of the newest checkpoint and one rollout with it."""
+    """Measurements of the newest checkpoint and of one rollout with it."""
 
     steps: int
     learner_steps: int
     tasks: dict[str, TaskMeasurement]
     target: TargetMeasurement | None  # None if the method has no target encoder
     boundary: BoundaryMeasurement
-    uncertainty: tuple[float, float]  # mean and std in the rollout, of the task whose running ones fit least
-    normalizer: tuple[float, float]  # the running ones
+    uncertainty_moments: tuple[float, float]  # mean and std in the rollout, for the normalizer that fits worst
+    normalizer_moments: tuple[float, float]  # running mean and std of that normalizer
     intrinsic_reward: float  # mean, normalised
-    intrinsic_nonzero_fraction: float  # share of the transitions with an intrinsic reward
+    intrinsic_nonzero_fraction: float  # fraction of the transitions with an intrinsic reward
     temperature: float | None  # None if the algorithm has none
-    multipliers: dict[str, float]  # largest of each kind of KL multiplier
-    largest: dict[str, float]  # largest magnitude in parameters, optimizer and statistics
-    not_finite: str | None  # name of the first array with a NaN or an infinity
+    kl_multipliers: dict[str, float]  # the largest of each kind of KL constraint
+    max_magnitude: dict[str, float]  # largest magnitude in parameters, optimizer and statistics
+    first_nonfinite: str | None  # name of the first array with a NaN or an infinity
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ class Evidence:
         return int(max([*logged, self.probe.learner_steps if self.probe else 0]))
 
     def normalizer_updates(self, learner_steps: int) -> int:
-        """Return the number of batches that the running statistics have taken in after `learner_steps`.
+        """Return how often the running statistics were updated in `learner_steps`.
 
-        One per step, but with targets per rollout (PPO) one per rollout, however many epochs it is learned from.
+        Once per step; with targets per rollout (PPO) once per rollout, however many epochs it has.
         """
         algorithm = ALGORITHMS.get(self.config.algorithm)
         if not algorithm.targets_per_rollout:

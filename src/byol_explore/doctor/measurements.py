@@ -22,7 +22,7 @@ from byol_explore.ops.arrays import first_nonfinite, merge_time_batch, split_tim
 from byol_explore.ops.policy import categorical_entropy
 from byol_explore.types import Action, AnyArray, Array, Encoder, Policy, PyTree, SequenceBatch, Trajectory
 
-_Timed = TypeVar("_Timed", Trajectory, SequenceBatch)
+_Sequences = TypeVar("_Sequences", Trajectory, SequenceBatch)
 MIN_NORM = 1e-12  # lower bound of divisors
 
 
@@ -84,7 +84,7 @@ def forward_bonus(bonus: Bonus, state: BonusState, sample: Sample) -> RolloutFor
 
 
 def _compared_embedding(method: IntrinsicMethod, state: PyTree, embedding: Array, observation: PyTree) -> Array:
-    """Return the representation's embedding, or the target's of methods that read observations through it alone."""
+    """Return embeddings [T, B, N] of the representation; of the target encoder if the method reads no others."""
     if not method.has_target_encoder or method.uses_representation:
         return embedding
     target = method.target_encoder(state)
@@ -113,7 +113,7 @@ def measure_rollout(
         learner_steps=int(state.step),
         target=target,
         temperature=None if log_temperature is None else math.exp(log_temperature),
-        multipliers={name: float(np.max(x)) for name, x in duals.items() if x.size},
+        kl_multipliers={name: float(np.max(x)) for name, x in duals.items() if x.size},
     )  # fmt: skip
 
 
@@ -133,23 +133,32 @@ def measure_curiosity(bonus: Bonus, state: BonusState, sample: Sample, record: R
         learner_steps=record.updates,
         target=measure_target(method, state.method_state, encoder) if method.has_target_encoder else None,
         temperature=None,
-        multipliers={},
+        kl_multipliers={},
     )  # fmt: skip
 
 
 def _measure(
-    forward_of: Callable[[_Timed], RolloutForward], rollout: _Timed, task: np.ndarray, names: list[str], decay: float,
-    method: IntrinsicMethod, state: PyTree, parts: dict[str, PyTree], **others: Any,
+    forward_of: Callable[[_Sequences], RolloutForward], rollout: _Sequences, task: np.ndarray, names: list[str],
+    decay: float, method: IntrinsicMethod, state: PyTree, parts: dict[str, PyTree], **others: Any,
 ) -> Measurements:  # fmt: skip
-    """Measure everything that a run and a Curiosity have in common; `others` are the other fields.
+    """Measure everything that a run and a Curiosity have in common.
 
-    `task` [T, B] is an index into `names`.
+    Args:
+      forward_of: runs the networks on sequences of the rollout's shapes.
+      rollout: [T, B].
+      task: [T, B] index into `names`.
+      names: of the tasks.
+      decay: of the normalizers.
+      method: the intrinsic method.
+      state: everything that must be finite.
+      parts: trees by name, of which the largest magnitude is measured.
+      others: the other fields of `Measurements`.
     """
     forward = jax.device_get(forward_of(rollout))
     valid = np.asarray(rollout.valid)
     observed = np.ones(task.shape, bool) if isinstance(rollout, Trajectory) else np.asarray(rollout.observed)
     by_normalizer = _by_normalizer(forward, valid, task)
-    uncertainty, normalizer = _least_fitting(by_normalizer, forward.before, decay)
+    uncertainty_moments, normalizer_moments = _worst_fit(by_normalizer, forward.before, decay)
     present = set(task[:-1][valid].tolist())  # with random tasks some may be missing
     return Measurements(
         **others,
@@ -159,21 +168,21 @@ def _measure(
             if index in present
         },
         boundary=BoundaryMeasurement(
-            ends=int(np.sum(~valid & observed[1:])),
+            episode_ends=int(np.sum(~valid & observed[1:])),
             transitions=int(np.sum(observed[1:])),
-            reward=float(np.max(np.abs(forward.reward[~valid]), initial=0.0)),
-            counted=_normalizer_error(by_normalizer, forward, decay),
-            leak=cross_episode_leak(
+            max_reward=float(np.max(np.abs(forward.reward[~valid]), initial=0.0)),
+            normalizer_error=_normalizer_error(by_normalizer, forward, decay),
+            uncertainty_leak=cross_episode_leak(
                 rollout, forward.uncertainty, lambda other: forward_of(other).uncertainty,
-                alone=method.uses_batch_negatives,
+                single_env=method.uses_batch_negatives,
             ),
         ),
-        uncertainty=uncertainty,
-        normalizer=normalizer,
+        uncertainty_moments=uncertainty_moments,
+        normalizer_moments=normalizer_moments,
         intrinsic_reward=float(np.mean(forward.reward[valid])),
         intrinsic_nonzero_fraction=float(np.mean(forward.reward[valid] > 0)),
-        largest={name: max_magnitude(trainable(part)) for name, part in parts.items()},
-        not_finite=first_nonfinite(jax.device_get(state)),
+        max_magnitude={name: max_magnitude(trainable(part)) for name, part in parts.items()},
+        first_nonfinite=first_nonfinite(jax.device_get(state)),
     )  # fmt: skip
 
 
@@ -183,10 +192,13 @@ def _by_normalizer(forward: RolloutForward, valid: np.ndarray, task: np.ndarray)
     return [forward.uncertainty[valid & ((task[:-1] == index) | (count == 1))] for index in range(count)]
 
 
-def _least_fitting(
+def _worst_fit(
     by_normalizer: list[np.ndarray], before: rewards_ops.RunningMoments, decay: float
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return mean and std of the rollout, and the running ones, of the normalizer whose std is furthest off."""
+    """Return (mean, std) of the rollout's uncertainties and of the running statistics, for the worst normalizer.
+
+    The worst is that whose running std differs most from the rollout's, as a ratio.
+    """
     running = rewards_ops.bias_corrected(before, decay)[0], rewards_ops.bias_corrected_std(before, decay)
     parts = [
         ((float(np.mean(now)), float(np.std(now))), (float(mean), float(std)))
@@ -209,35 +221,35 @@ def _measure_task(forward: RolloutForward, rollout: Any, index: int, observed: n
     """Measure the observations [T, B] of one task and the transitions between them."""
     valid = np.asarray(rollout.valid) & observed[:-1]
     distinct = unique_indices(jax.tree.map(lambda x: np.asarray(x)[observed], rollout.observation))
-    spread, rank = spread_and_rank(np.asarray(forward.embedding)[observed][distinct])
+    spread, rank = spread_and_effective_rank(np.asarray(forward.embedding)[observed][distinct])
     agent = forward.agent
     if agent is None:
-        return TaskMeasurement(len(distinct), spread, rank, intrinsic=float(np.mean(forward.reward[valid])))
+        return TaskMeasurement(len(distinct), spread, rank, intrinsic_magnitude=float(np.mean(forward.reward[valid])))
     target, value = agent.value_target[valid], agent.value[valid]
     variance = float(np.var(target))
-    entropy, stddev = policy_width(jax.tree.map(lambda x: np.asarray(x)[valid], rollout.behaviour_policy))
+    entropy, min_std = policy_entropy_and_std(jax.tree.map(lambda x: np.asarray(x)[valid], rollout.behaviour_policy))
     return TaskMeasurement(
         len(distinct),
         spread,
         rank,
-        intrinsic=float(np.mean(np.abs(agent.intrinsic_part[valid]))),
-        extrinsic=float(np.mean(np.abs(agent.extrinsic_part[valid]))),
-        entropy=entropy,
-        stddev=stddev,
-        target_mean=float(np.mean(target)),
-        target_stddev=float(np.sqrt(variance)),
+        intrinsic_magnitude=float(np.mean(np.abs(agent.intrinsic_part[valid]))),
+        extrinsic_magnitude=float(np.mean(np.abs(agent.extrinsic_part[valid]))),
+        normalized_entropy=entropy,
+        min_action_std=min_std,
+        value_target_mean=float(np.mean(target)),
+        value_target_std=float(np.sqrt(variance)),
         popart_mean=float(agent.popart_mean[index]),
-        popart_scale=float(agent.popart_std[index]),
-        explained=1.0 - float(np.var(target - value)) / variance if variance > 0 else None,
+        popart_std=float(agent.popart_std[index]),
+        explained_variance=1.0 - float(np.var(target - value)) / variance if variance > 0 else None,
     )
 
 
-def spread_and_rank(embedding: np.ndarray) -> tuple[float, float]:
+def spread_and_effective_rank(embedding: np.ndarray) -> tuple[float, float]:
     """Measure how far embeddings [n, N] point in different directions.
 
     Returns:
-      spread: 1 - |mean unit embedding|^2; 0 if all point the same way.
-      rank: exponential of the entropy of the variances' shares, the number of directions in use; 0 without variance.
+      Spread 1 - |mean unit embedding|^2, and effective rank: the exponential of the entropy of the normalised
+      eigenvalues of the covariance. Both are 0 if all embeddings are parallel.
     """
     vectors = np.asarray(embedding, np.float64)
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), MIN_NORM)
@@ -260,8 +272,13 @@ def unique_indices(observation: PyTree) -> list[int]:
     return list(first.values())
 
 
-def policy_width(policy: Policy) -> tuple[float | None, float | None]:
-    """Return the discrete entropy as a share of the largest, and the smallest continuous standard deviation."""
+def policy_entropy_and_std(policy: Policy) -> tuple[float | None, float | None]:
+    """Measure how random a policy [n, ...] is.
+
+    Returns:
+      Mean entropy of the discrete actions, divided by that of a uniform policy, and the smallest mean standard
+      deviation of a continuous dimension; None without such actions.
+    """
     entropy = None
     if policy.logits:
         largest = sum(float(np.log(logits.shape[-1])) for logits in policy.logits)
@@ -271,25 +288,30 @@ def policy_width(policy: Policy) -> tuple[float | None, float | None]:
 
 
 def cross_episode_leak(
-    rollout: _Timed, uncertainty: np.ndarray, uncertainty_of: Callable[[_Timed], Array], *, alone: bool = False
+    rollout: _Sequences,
+    uncertainty: np.ndarray,
+    uncertainty_of: Callable[[_Sequences], Array],
+    *,
+    single_env: bool = False,
 ) -> float:
     """Measure whether uncertainties depend on observations of other episodes.
 
-    The first episode boundary of each environment splits its sequence. The observations of each side in turn are
-    replaced by another environment's; the uncertainties of the other side must not change.
+    The first episode boundary of each environment splits its sequence in two. The observations of one part are
+    replaced by those of another environment: the uncertainties of the other part must not change. The same is done
+    the other way round.
 
     Args:
       rollout: sequences [T, B] with episode boundaries.
       uncertainty: [T-1, B] of the rollout.
       uncertainty_of: computes uncertainties [T-1, B] of other sequences.
-      alone: change one environment only, for methods whose losses compare environments with each other.
+      single_env: change one environment only, for methods whose losses compare environments with each other.
     Returns:
       The largest change, relative to the mean uncertainty.
     """
     is_first = np.array(rollout.is_first)
     is_first[0] = False
     later = np.cumsum(is_first, axis=0) > 0  # [T, B] after the first boundary
-    split = later[-1] & (np.cumsum(later[-1]) == 1) if alone else later[-1]
+    split = later[-1] & (np.cumsum(later[-1]) == 1) if single_env else later[-1]
     largest = 0.0
     for side in (later & split, ~later & split):
         observation = jax.tree.map(lambda x, side=side: _swap(np.asarray(x), side), rollout.observation)
@@ -321,9 +343,9 @@ def measure_target(
     stepped, size = _norm(after - target), max(_norm(target), MIN_NORM)
     difference = _norm(encoder - target) if method.uses_representation else 0.0
     return TargetMeasurement(
-        distance=difference / max(_norm(encoder), MIN_NORM) if method.uses_representation else None,
-        step=stepped / (difference if difference > 0 else size),
-        moved=None if before is None else _norm(_vector(method.target_encoder(before)) - target) / size,
+        relative_distance=difference / max(_norm(encoder), MIN_NORM) if method.uses_representation else None,
+        step_fraction=stepped / (difference if difference > 0 else size),
+        relative_change=None if before is None else _norm(_vector(method.target_encoder(before)) - target) / size,
     )
 
 

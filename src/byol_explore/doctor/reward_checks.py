@@ -99,9 +99,9 @@ def check_mixing(evidence: Evidence) -> Finding:
     if evidence.probe is None:
         return no_data(evidence)
     tasks = evidence.probe.tasks
-    totals = {name: task.intrinsic + task.extrinsic for name, task in tasks.items()}
-    shares = {name: tasks[name].intrinsic / total if total > 0 else 0.0 for name, total in totals.items()}
-    rewarded = [share for name, share in shares.items() if tasks[name].extrinsic > 0]
+    totals = {name: task.intrinsic_magnitude + task.extrinsic_magnitude for name, task in tasks.items()}
+    shares = {name: tasks[name].intrinsic_magnitude / total if total > 0 else 0.0 for name, total in totals.items()}
+    rewarded = [share for name, share in shares.items() if tasks[name].extrinsic_magnitude > 0]
     detail = f"curiosity's share of the reward: {', '.join(f'{share:.1%} in {name}' for name, share in shares.items())}"
     return make_finding(
         min(shares.values()), detail if rewarded else f"{detail}; no reward of the task in the rollout",
