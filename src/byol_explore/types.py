@@ -4,10 +4,14 @@ Axis letters, used in every shape comment of the package:
 
     T  observations in a training sequence (so T - 1 transitions)
     S  starts of a sequence, S = T - 1: one per transition
+    E  environments stepped at once, or those of a rollout
     B  sequences in a batch, one per environment
     K  open-loop horizon
-    N  size of an embedding,  M  size of a belief
+    N  size of an embedding,  M  size of a belief,  H  size of a hidden layer
     D  discrete action components,  C  continuous action dimensions
+    J  stages of a task,  P  coordinates of a position
+
+In pictures [H, W, 3], H and W are height and width.
 
 JAX is imported on first use: processes that only step environments run without it.
 """

@@ -151,7 +151,7 @@ def stack_positions(positions: Sequence[AnyArray], xp: Any) -> AnyArray:
 
 
 def stack_stages(reached: Sequence[AnyArray | None], xp: Any) -> AnyArray | None:
-    """Stack stage masks [E, stages] of several tasks to [E, tasks, S]; S is the most stages that a task has.
+    """Stack stage masks [E, J] of several tasks to [E, tasks, J]; J is the most stages that a task has.
 
     Pads with False: a task never reaches the stages of others. None if no task has stages.
     """

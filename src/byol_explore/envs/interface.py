@@ -117,7 +117,7 @@ class JitEnvironment(BaseEnvironment):
     # With stages:
 
     def stages_reached(self, state: PyTree) -> Array:
-        """Return [stages] bool: the stages that the episode has reached."""
+        """Return [J] bool: the stages that the episode has reached."""
         raise NotImplementedError
 
     # With floor_shape:
@@ -174,7 +174,7 @@ class HostVectorEnv(ABC):
         return np.zeros((self.num_envs, 0), np.int32)
 
     def stages_reached(self) -> np.ndarray | None:
-        """Return [E, stages] bool: the stages that each episode has reached; None without stages."""
+        """Return [E, J] bool: the stages that each episode has reached; None without stages."""
         return None
 
     def warnings(self) -> list[str]:

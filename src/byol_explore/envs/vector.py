@@ -64,7 +64,7 @@ class AutoReset:
         return jax.vmap(self.env.position)(state.env_state).astype(jnp.uint8)
 
     def stages_reached(self, state: EpisodeState) -> Array | None:
-        """[E, stages] bool stages that each episode has reached, None without stages."""
+        """[E, J] bool stages that each episode has reached, None without stages."""
         return jax.vmap(self.env.stages_reached)(state.env_state) if self.env.stages else None
 
     def _start(self, keys: Array, tasks: Array | None) -> tuple[EpisodeState, TimeStep]:
@@ -157,7 +157,7 @@ class VectorEnv:
         return self._select_played(stack_positions(positions, jnp), state)
 
     def stages_reached(self, state: PyTree) -> Array | None:
-        """[E, S] bool stages that each episode has reached, None without stages."""
+        """[E, J] bool stages that each episode has reached, None without stages."""
         reached = stack_stages([env.stages_reached(env_state) for env, env_state in self._env_states(state)], jnp)
         return None if reached is None else self._select_played(reached, state)
 

@@ -37,7 +37,7 @@ class EpisodeResults(NamedTuple):
     episode_return: AnyArray  # [E]
     length: AnyArray  # [E] steps
     success: AnyArray  # [E] 1 or 0 by the environment's flag, UNKNOWN_SUCCESS if it has none
-    stages_reached: AnyArray | None = None  # [E, stages] bool; None for environments without stages
+    stages_reached: AnyArray | None = None  # [E, J] bool; None for environments without stages
 
 
 def run_episodes(

@@ -63,7 +63,7 @@ class StepInfo(NamedTuple):
 
     episodes: EpisodeStats  # [T-1, E]
     positions: AnyArray  # [T-1, E, P] of the agent after the step
-    stages_reached: AnyArray | None  # [T-1, E, S] stages of the episode so far; None without stages
+    stages_reached: AnyArray | None  # [T-1, E, J] stages of the episode so far; None without stages
 
 
 class RoundOutput(NamedTuple):

@@ -34,7 +34,7 @@ class RolloutStats(NamedTuple):
     episodes: EpisodeStats  # [T-1, E]
     positions: AnyArray  # [T-1, E, P] of the agent after each step; P = 0 if unknown
     intrinsic_reward: AnyArray  # [T-1, E] normalised
-    stages_reached: AnyArray | None = None  # [T-1, E, S] stages of the episode so far; None without stages
+    stages_reached: AnyArray | None = None  # [T-1, E, J] stages of the episode so far; None without stages
 
 
 class DispatchOutput(NamedTuple):

@@ -28,7 +28,7 @@ class Rollout(NamedTuple):
     env_seconds: float  # spent on stepping environments
     act_seconds: float  # spent on choosing actions
     warnings: tuple[str, ...] = ()  # about answers of environments
-    stages_reached: np.ndarray | None = None  # [T-1, E, S] stages of the episode so far; None without stages
+    stages_reached: np.ndarray | None = None  # [T-1, E, J] stages of the episode so far; None without stages
 
 
 def merge_rollouts(parts: Sequence[Rollout]) -> Rollout:

@@ -36,7 +36,7 @@ class HardEightState(NamedTuple):
     level: Level
     world: World
     time: Array  # [] int32, actions taken
-    stages_reached: Array  # [stages] bool, reached so far in the episode
+    stages_reached: Array  # [J] bool, reached so far in the episode
 
 
 class HardEight(JitEnvironment):

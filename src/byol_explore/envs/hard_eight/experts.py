@@ -252,7 +252,7 @@ class EpisodeResult(NamedTuple):
     """Outcome of B episodes."""
 
     task: Array  # [B] int32
-    stages_reached: Array  # [B, stages] bool
+    stages_reached: Array  # [B, J] bool
     solved: Array  # [B] bool
     total: Array  # [B] return
     num_actions: Array  # [B] int32, length of the episode in actions
