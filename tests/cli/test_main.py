@@ -28,7 +28,7 @@ def test_training_prints_plain_lines(capsys: pytest.CaptureFixture[str], tmp_pat
     lines = out.splitlines()
     assert lines[0] == f"training probe:memory with byol-explore in {tmp_path / 'run'} (vector encoder)"
     assert lines[1].startswith(" 50% ")
-    assert f"{DISPATCH}/{2 * DISPATCH} steps  eta -  " in lines[1]
+    assert f"eta -  {DISPATCH}/{2 * DISPATCH} steps  " in lines[1]
     assert lines[2].startswith("100% ")
     assert "eta 0:00:00" in lines[2]
     assert "success" in lines[2]

@@ -19,13 +19,19 @@ RUNS = [Bar("study small", 0.4, "3 of 8 runs done"), Bar("  rnd-seed0", 0.25, "s
 
 def test_a_training_bar_has_steps_time_left_and_metrics() -> None:
     assert BAR.fraction == 0.25
-    assert BAR.status == "2,500/10,000 steps  eta 0:00:15  success 0.25  curiosity 0.123  nonzero 50%  500 steps/s"
-    assert "success -" in training_bar(1, 2, {**METRICS, "success_rate": None}).status
+    assert BAR.status == "success 0.25  500 steps/s  eta 0:00:15  2,500/10,000 steps  curiosity 0.123  nonzero 50%"
+    assert training_bar(1, 2, {**METRICS, "success_rate": None}).status.startswith("success -  500 steps/s  eta ")
     assert (
-        "success 0.25  return 17.5  rooms 3  curiosity"
+        "steps  return 17.5  rooms 3  curiosity"
         in training_bar(1, 2, {**METRICS, "return_mean": 17.5, "rooms_visited": 3}).status
     )
-    assert "eta -  success" in training_bar(1, 2, {**METRICS, "steps_per_second": 0.0}).status
+    assert "0 steps/s  eta -  1/2 steps" in training_bar(1, 2, {**METRICS, "steps_per_second": 0.0}).status
+
+
+def test_a_training_bar_without_success_begins_with_the_return() -> None:
+    unknown = training_bar(1, 2, {**METRICS, "success_rate": None, "return_mean": 17.5}).status
+    assert unknown.startswith("return 17.5  500 steps/s  eta ")
+    assert "success -" in unknown
 
 
 def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,16 +65,17 @@ def test_bars_on_a_terminal_come_and_go() -> None:
     assert "rnd" not in last
 
 
-@pytest.mark.parametrize(("width", "end"), [(140, "500 steps/s"), (80, "eta 0:00:15"), (60, "…")])
+@pytest.mark.parametrize(("width", "end"), [(140, "nonzero 50%"), (80, "eta 12:34:56"), (60, "…")])
 def test_a_narrow_terminal_cuts_the_end_of_the_status(width: int, end: str) -> None:
     screen = io.StringIO()
     display = BarDisplay(Console(file=screen, force_terminal=True, width=width, color_system=None))
-    display.update([BAR])
+    steps = 10_000 * ((12 * 60 + 34) * 60 + 56)
+    display.update([training_bar(steps, 4 * steps, {**METRICS, "steps_per_second": 30_000.0})])
     display.close()
     line = [line for line in screen.getvalue().splitlines() if "training" in line][-1]
-    assert "training ━━━" in line
+    assert "training ━━" in line
     assert " 25% " in line
-    assert "2,500" in line
+    assert "success 0.25" in line
     assert end in line
 
 

@@ -157,7 +157,7 @@ class BarDisplay(Display):
         columns = [Column(no_wrap=True) for _ in range(4)]
         self._progress = Progress(
             TextColumn("{task.description}", markup=False, table_column=columns[0]),
-            BarColumn(bar_width=20, table_column=columns[1]),
+            BarColumn(bar_width=10, table_column=columns[1]),
             TextColumn("{task.percentage:>3.0f}%", table_column=columns[2]),
             TimeElapsedColumn(table_column=columns[3]),
             _StatusColumn(),
@@ -191,7 +191,11 @@ def training_bar(steps: int, total: int, metrics: dict[str, Any]) -> Bar:
     """
     speed = metrics.get("steps_per_second", 0.0)
     eta = f"{timedelta(seconds=round((total - steps) / speed))}" if speed > 0 else "-"
-    parts = [f"{steps:,}/{total:,} steps", f"eta {eta}", *console_summary(metrics)]
+    # A terminal of 80 columns shows the first three parts: outcome, speed and time left.
+    outcome = "return_mean" if metrics.get("success_rate") is None and metrics.get("return_mean") else "success_rate"
+    first = {name: metrics[name] for name in (outcome, "steps_per_second") if name in metrics}
+    others = {name: value for name, value in metrics.items() if name not in first}
+    parts = [*console_summary(first), f"eta {eta}", f"{steps:,}/{total:,} steps", *console_summary(others)]
     return Bar("training", steps / total, "  ".join(parts))
 
 
