@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,18 @@ def test_the_names_are_listed_without_being_loaded() -> None:
     listed = set(done.stdout.split())
     assert {*byol_explore.__all__, "__version__", "__name__"} <= listed
     assert {name for name in listed if not name.startswith("__")} == set(byol_explore.__all__)
+
+
+def test_programs_from_the_compilation_cache_print_nothing(tmp_path: Path) -> None:
+    code = "import byol_explore, jax, os; jax.jit(lambda x: x @ x)(jax.numpy.ones((8, 8))); print(os.listdir())"
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    environment |= {"JAX_COMPILATION_CACHE_DIR": ".", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
+        )
+        assert "-cache" in done.stdout
+        assert done.stderr == ""
 
 
 @pytest.mark.parametrize("name", ops.__all__)

@@ -4,6 +4,7 @@ Names are loaded when they are first used: importing the package starts neither 
 """
 # ruff: noqa: F401
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,11 @@ if TYPE_CHECKING:  # for type checkers and editors
     from byol_explore.types import Action, TimeStep
 
 __version__ = "0.1.0"
+
+# On some CPUs XLA prints errors about every program that it takes from the compilation cache, although the program
+# runs. XLA reads this when JAX is imported: a program that imports JAX first sees these lines. Real failures raise as
+# well, and fatal errors are still printed.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 _HOMES = {  # the same names by module, for the interpreter
     "agent.algorithm": ("Algorithm",),

@@ -10,10 +10,6 @@ from byol_explore.registry import TRUST_FLAG, trust_external_code
 from byol_explore.utils.interrupts import SignalGuard
 from byol_explore.utils.packages import require_extra, versions
 
-# On some CPUs XLA prints errors about every program that it takes from the compilation cache, although the program
-# runs. XLA reads this when JAX is imported. Failures raise as well, and fatal errors are still printed.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 COMMANDS = {  # description, and module:function in this package
     "train": ("train an agent into a run directory", "train:run_train"),
     "evaluate": ("play episodes with a trained agent", "runs:run_evaluate"),
