@@ -86,7 +86,7 @@ def test_packages_announce_theirs(parts: Registry[object], monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("path2", r"unknown part 'path2'; choose from: path, package\.module:Name"),
+        ("path2", r"unknown part 'path2' \(did you mean path\?\); choose from: path, package\.module:Name"),
         ("no_such_module:X", r"part 'no_such_module:X': there is no module 'no_such_module'"),
         ("pathlib:Nothing", r"part 'pathlib:Nothing': module 'pathlib' has no 'Nothing'"),
     ],

@@ -1,5 +1,8 @@
 """Exceptions with exit codes, and builders of two common errors."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class UserError(Exception):
     """A wrong value; the message names it and the accepted ones."""
@@ -31,7 +34,15 @@ class PeerLost(UserError):
 
 def unknown_name(what: str, value: object, accepted: list[str]) -> UserError:
     """Make the error for a name that is not in a list."""
-    return UserError(f"unknown {what} {str(value)!r}; choose from: {', '.join(accepted)}")
+    hint = did_you_mean(value, accepted)
+    return UserError(f"unknown {what} {str(value)!r}{hint}; choose from: {', '.join(accepted)}")
+
+
+def did_you_mean(value: object, names: Iterable[str]) -> str:
+    """Return " (did you mean NAME?)" with the name that is most similar to a value; empty if none is similar."""
+    by_lower_case = {name.lower(): name for name in names}
+    similar = get_close_matches(str(value).lower(), by_lower_case, n=1)
+    return f" (did you mean {by_lower_case[similar[0]]}?)" if similar else ""
 
 
 def missing_method(kind: str, part: type, function: str) -> UserError:

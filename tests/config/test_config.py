@@ -73,7 +73,9 @@ def test_missing_fields_get_their_defaults() -> None:
     [({"sed": 4}, "'sed'", "seed"), ({"agent": {"Gamma": 0.9}}, "'Gamma'", "gamma")],
 )
 def test_a_field_that_does_not_exist_is_named(data: dict[str, Any], name: str, accepted: str) -> None:
-    with pytest.raises(UserError, match=f"unknown configuration field {name}; choose from: .*{accepted}"):
+    with pytest.raises(
+        UserError, match=f"unknown configuration field {name} .*did you mean {accepted}.*; choose from: .*{accepted}"
+    ):
         from_dict(data)
 
 

@@ -92,7 +92,9 @@ def test_make_env_takes_the_settings_of_the_family() -> None:
     env = make_env("atari:freeway", max_noops=3)
     assert isinstance(env, Atari)
     assert env.settings == AtariSettings(max_noops=3)
-    with pytest.raises(UserError, match="unknown setting of atari:freeway 'nops'; choose from: action_repeat, frame_s"):
+    with pytest.raises(
+        UserError, match=r"unknown setting of atari:freeway 'nops' .*; choose from: action_repeat, frame_s"
+    ):
         make_env("atari:freeway", nops=3)
     with pytest.raises(UserError, match="env_kwargs has 'size=3', but rooms-4 takes no keyword arguments"):
         make_env("rooms-4", size=3)

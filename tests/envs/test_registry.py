@@ -33,6 +33,23 @@ def test_unknown_names_are_named(name: str) -> None:
         make_env(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("room-6", "rooms-6"),
+        ("noisyrooms-3", "noisy-rooms-3"),
+        ("room-600", "rooms-50"),
+        ("rooms", "rooms-2"),
+        ("minigrid-doorkey-8x8", "MiniGrid-DoorKey-8x8"),
+        ("probe:memry", "probe:memory"),
+        ("atari:montezuma", "montezuma_revenge"),
+    ],
+)
+def test_most_similar_name_is_suggested(name: str, meant: str) -> None:
+    with pytest.raises(UserError, match=rf"^unknown .* \(did you mean {meant}\?\); "):
+        make_env(name)
+
+
 @pytest.mark.parametrize("name", ["rooms-0", "rooms-1", "rooms-51"])
 def test_number_of_rooms_has_limits(name: str) -> None:
     with pytest.raises(UserError, match=f"'{name}': the number must be 2 to 50"):

@@ -176,7 +176,7 @@ def test_a_wrong_value_in_a_config_is_named_with_its_file(tmp_path: Path, text: 
         ("{", "cannot be read"),
         ("[" * 100_000, "cannot be read"),
         ("[1]", "cannot be read"),
-        ('{"stepz": 3}', "unknown configuration field 'stepz'; choose from: preset, env"),
+        ('{"stepz": 3}', "unknown configuration field 'stepz' .*; choose from: preset, env"),
         ('{"agent": {"gama": 3}}', "unknown configuration field 'gama'"),
     ],
 )

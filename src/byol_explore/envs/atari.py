@@ -19,7 +19,7 @@ from byol_explore.envs.families import HARD_GAMES, PROTOCOL_SETTINGS, PROTOCOLS,
 from byol_explore.envs.host_vector import TimeStepBuilder, stack_positions
 from byol_explore.envs.interface import EnvSpec, HostEnvironment, HostVectorEnv
 from byol_explore.envs.keyboard import Key, Keyboard, default_keyboard
-from byol_explore.errors import UserError
+from byol_explore.errors import UserError, did_you_mean
 from byol_explore.spaces import ActionSpec, Image
 from byol_explore.types import Action, TimeStep
 from byol_explore.utils.processes import SIGNAL_SECONDS, available_cores, spawn_child, terminate_all, wait_exited
@@ -56,7 +56,9 @@ class Atari(HostEnvironment):
         if game not in atari_games():
             hard = ", ".join(PREFIX + name for name in HARD_GAMES)
             raise UserError(
-                f"unknown Atari game {game!r}; the ten hardest to explore are {hard}; `byol-explore envs` lists all"
+                f"unknown Atari game {game!r}{did_you_mean(game, atari_games())}; the ten hardest to explore are "
+                f"{hard}; "
+                "`byol-explore envs` lists all"
             )
         self.game, self.settings = game, settings or AtariSettings()
         self.num_workers = self.settings.num_workers or max(1, available_cores() // num_actors)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pkgutil import resolve_name
 from typing import Any
@@ -17,7 +18,7 @@ from byol_explore.envs.names import (
     parse_kwargs,
     sections_for,
 )
-from byol_explore.errors import UserError, unknown_name
+from byol_explore.errors import UserError, did_you_mean, unknown_name
 from byol_explore.registry import ENVIRONMENTS
 from byol_explore.utils.formatting import one_line
 from byol_explore.utils.packages import require_extra
@@ -42,13 +43,17 @@ def register_env(name: str, factory: Callable[..., AnyEnvironment], *, replace: 
 
 def list_environments() -> dict[str, list[str]]:
     """Return all names by the title of their family; `rooms-N` and the like stand for any N."""
-    families = {
-        title: _list_names(prefix, path) for prefix, family in FAMILIES.items() for title, path in family.lists.items()
-    }
     return {
         "grid worlds of any size N": [f"{name}-N ({sized.description})" for name, sized in SIZED.items()],
-        **families,
+        **_family_names(),
         "yours": ["package.module:Name for anything that makes an environment", *ENVIRONMENTS.names()],
+    }
+
+
+def _family_names() -> dict[str, list[str]]:
+    """Return the names of the families by title."""
+    return {
+        title: _list_names(prefix, path) for prefix, family in FAMILIES.items() for title, path in family.lists.items()
     }
 
 
@@ -192,4 +197,12 @@ def _make_env(name: str, settings: EnvSettings, kwargs: Mapping[str, Any], num_a
         if env is not None:
             return env
     examples = "rooms-6, MiniGrid-DoorKey-8x8, atari:montezuma_revenge, gymnasium:CartPole-v1, probe:corridor"
-    raise UserError(f"unknown environment {name!r}; `byol-explore envs` lists them all, for example {examples}")
+    hint = did_you_mean(name, _names_with_size(name))
+    raise UserError(f"unknown environment {name!r}{hint}; `byol-explore envs` lists them all, for example {examples}")
+
+
+def _names_with_size(name: str) -> list[str]:
+    """Return all names; where any size is possible, the one nearest to the number at the end of `name`."""
+    size = int(re.sub(r".*?([0-9]{0,3})$", r"\1", name, flags=re.DOTALL) or 0)
+    sized = [f"{family}-{min(max(size, each.lowest), each.highest)}" for family, each in SIZED.items()]
+    return [*sized, *(each for names in _family_names().values() for each in names), *ENVIRONMENTS.names()]
