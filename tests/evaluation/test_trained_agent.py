@@ -15,6 +15,7 @@ from byol_explore.envs.vector import AutoReset
 from byol_explore.errors import UserError
 from byol_explore.evaluation.trained_agent import TrainedAgent, load_agent
 from byol_explore.storage.checkpoint import Checkpoints
+from byol_explore.training.train import train
 from runs import quickly, run, shared_runtime, tiny
 
 
@@ -113,14 +114,19 @@ def test_run_starts_from_the_networks_of_another(trained: Path, tmp_path: Path) 
     assert int(first[0].step) == 0
 
 
-def test_missing_run_of_init_from_is_a_user_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nowhere holds no run"):
-        run(dataclasses.replace(tiny(), init_from=str(tmp_path / "nowhere")), tmp_path / "run")
+def test_missing_run_of_init_from_is_a_user_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with quickly(), pytest.raises(UserError, match="nowhere holds no run"):
+        train(dataclasses.replace(tiny(), init_from=str(tmp_path / "nowhere")), tmp_path / "run")
+    assert capsys.readouterr().out == "", "no training is announced"
 
 
-def test_init_from_other_networks_is_a_user_error(trained: Path, tmp_path: Path) -> None:
+def test_init_from_other_networks_is_a_user_error(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wider = dataclasses.replace(tiny(), network=dataclasses.replace(tiny().network, belief_size=24))
-    with pytest.raises(UserError, match=r"init_from: .*step_\d+ is of another network: actor.* is float32\[") as raised:
-        run(dataclasses.replace(wider, init_from=str(trained)), tmp_path / "run")
+    found = pytest.raises(UserError, match=r"init_from: .*step_\d+ is of another network: actor.* is float32\[")
+    with quickly(), found as raised:
+        train(dataclasses.replace(wider, init_from=str(trained)), tmp_path / "run")
     assert "damaged" not in str(raised.value)
     assert not (tmp_path / "run" / "config.json").exists()
+    assert capsys.readouterr().out == "", "no training is announced"

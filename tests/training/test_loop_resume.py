@@ -30,6 +30,7 @@ from runs import (
     files,
     half,
     largest_file,
+    quickly,
     resume,
     run,
     saved,
@@ -135,16 +136,17 @@ def test_damaged_later_checkpoints_do_not_displace_new_ones(
     assert_same_runs(directory, uninterrupted(root, 1))
 
 
-def test_if_all_checkpoints_are_damaged_no_file_is_changed(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_if_all_checkpoints_are_damaged_no_file_is_changed_and_nothing_announced(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = half(root, tmp_path / "run")
     for path in (directory / "checkpoints").glob("step_*"):
         (path / "meta" / "metadata").write_text("{}")
     before = files(directory)
-    with pytest.raises(UserError, match=r"no whole checkpoint in .*; not usable: step_"):
-        resume(directory, monkeypatch)
+    with quickly(), pytest.raises(UserError, match=r"no whole checkpoint in .*; not usable: step_"):
+        train.train(config_for(1), directory, resume=True)
     assert files(directory) == before
+    assert capsys.readouterr().out == ""
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(

@@ -74,7 +74,7 @@ class _Probe:
         """Yield rollouts from the environment states of the checkpoint."""
         # Restored states are spread over an episode, so that some are near its end.
         anakin = Anakin(self.config, self.envs, jax.devices()[:1])  # pyright: ignore[reportArgumentType]
-        template = jax.eval_shape(lambda: anakin.init(0, restored=True)).actor
+        template = anakin.state_shapes().actor
         device = jax.sharding.SingleDeviceSharding(jax.devices()[0])  # the run may have used several
         template = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device), template)
         actor = self.checkpoints.restore(template, step=self.step, part="actor").state

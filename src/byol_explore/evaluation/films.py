@@ -15,7 +15,7 @@ from byol_explore.envs.interface import list_tasks
 from byol_explore.errors import UserError
 from byol_explore.evaluation.rollouts import evaluation_envs, record_rollout
 from byol_explore.runtime.make import make_runtime, make_training_envs, with_one_device
-from byol_explore.storage.checkpoint import Checkpoints, load_networks
+from byol_explore.storage.checkpoint import Checkpoints, read_networks
 from byol_explore.storage.run_directory import load_config
 from byol_explore.types import Array, Trajectory
 from byol_explore.utils.compilation import enable_compilation_cache
@@ -68,7 +68,7 @@ def film(run_dir: Path | str, *, say: Callable[[str], None] = lambda text: None)
     subjects = [FilmSubject("after", f"after {after.meta['step']:,} steps", after.state)]
     try:
         if config.init_from:
-            before = load_networks(before, Path(config.init_from))
+            before = before._replace(**read_networks(before, Path(config.init_from)))
         subjects.insert(0, FilmSubject("before", "before training", before))
     except UserError as error:  # that run was moved or removed meanwhile
         say(f"no film of the agent before training: {error}")

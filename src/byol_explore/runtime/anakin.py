@@ -105,6 +105,9 @@ class Anakin(Runtime):
         self._compile_ahead(jax.eval_shape(self._init, seed, observation))
         return self._init(seed, self._warmup_observations(seed, restored=restored))
 
+    def state_shapes(self) -> AnakinState:
+        return jax.eval_shape(self._init, 0, None)
+
     def _warmup_observations(self, seed: int, *, restored: bool) -> PyTree:
         """Return observations [n, ...] to centre encoders on; None if a checkpoint will replace them."""
         warm_up = self.config.network.center_encoders and not restored

@@ -69,6 +69,10 @@ class Runtime(Protocol):
         """
         ...
 
+    def state_shapes(self) -> Any:
+        """Return the state as `jax.ShapeDtypeStruct`s, without computing or compiling anything."""
+        return jax.eval_shape(lambda: self.init_on_host(0, restored=True))
+
     def shard(self, state: Any) -> Any:
         """Put a state of `init_on_host` on the devices of all processes."""
         ...

@@ -35,6 +35,9 @@ class LeaderRuntime(Runtime):
     def init_on_host(self, seed: int, *, restored: bool = False) -> Any:
         return self.runtime.init_on_host(seed, restored=restored)
 
+    def state_shapes(self) -> Any:
+        return self.runtime.state_shapes()
+
     def init_learner(self, seed: int, *, restored: bool = False) -> LearnerState:
         return self.runtime.init_learner(seed, restored=restored)
 

@@ -259,24 +259,23 @@ def _meta_checksum(meta: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(meta, sort_keys=True).encode())
 
 
-def load_networks(learner: LearnerState, run_dir: Path) -> LearnerState:
-    """Return the learner's state with networks and statistics of another run's newest checkpoint.
-
-    Optimizers and duals keep their initial states.
+def read_networks(template: LearnerState, run_dir: Path) -> dict[str, PyTree]:
+    """Read networks and statistics from the newest intact checkpoint of the run that `init_from` names.
 
     Args:
-      learner: initial state of a run with the same networks.
-      run_dir: directory of the other run.
+      template: learner of a run with the same networks, or its shapes.
+      run_dir: directory of that run.
+    Returns:
+      Fields of a `LearnerState`; optimizers and duals are not among them.
     """
     load_config(run_dir)  # refuses a directory without a run, and code outside this package without consent
     checkpoints = Checkpoints(run_dir / "checkpoints")
     if not checkpoints.steps():
         raise UserError(f"init_from: {run_dir} has no checkpoint to start from")
     try:
-        parts = {
-            name: checkpoints.restore(getattr(learner, name), part=f"learner.{name}").state
+        return {
+            name: checkpoints.restore(getattr(template, name), part=f"learner.{name}").state
             for name in ("online", "method_state", "target_actor", "statistics")
         }
     except UserError as error:
         raise UserError(f"init_from: {error}") from error
-    return learner._replace(**parts)

@@ -19,7 +19,7 @@ from byol_explore.networks.encoders import select_encoders
 from byol_explore.ops.arrays import first_nonfinite
 from byol_explore.report.figures import draw_curves
 from byol_explore.runtime.base import Runtime, local_copy
-from byol_explore.storage.checkpoint import Checkpoints, load_networks
+from byol_explore.storage.checkpoint import Checkpoints, Restored, read_networks
 from byol_explore.storage.metrics import LOG_NAME, rows_until
 from byol_explore.storage.run_directory import move_aside, write_config, write_versions
 from byol_explore.training.callbacks import Callback, Progress
@@ -85,13 +85,16 @@ class TrainingLoop:
         self.hyperparams: dict[str, float] = {}  # values in the last dispatch
         self.solved_at: dict[str, float] | None = None
         self.started = self.compiled = time.monotonic()
+        # Files are read first: a run that they prevent must not be announced.
+        networks, restored = self._read_files(resume=resume)
         self._announce()  # before anything is compiled, which takes seconds
         self.display.update([Bar("training", 0.0, "compiling")])
-        self.state: Any = self.runtime.init_on_host(config.seed, restored=resume and bool(self.checkpoints.steps()))
-        if config.init_from and not resume:
-            self.state = self.state._replace(learner=load_networks(self.state.learner, Path(config.init_from)))
-        if resume:
-            self._restore()
+        self.state: Any = self.runtime.init_on_host(config.seed, restored=restored is not None)
+        self.state = self.state._replace(learner=self.state.learner._replace(**networks))
+        if restored is not None:
+            self._restore(restored)
+        elif resume:
+            self.display.message("no checkpoint had been written yet: starting from the beginning")
         self.state = self.runtime.shard(self.state)
         self._read_hyperparams()
         self.start_steps = self.steps
@@ -143,6 +146,13 @@ class TrainingLoop:
                 self.logged, self.lines, self.pending = self.steps, self.lines + 1, []
             if stopping or progress.passed_multiple(log.checkpoint_every):
                 self._save()
+
+    def _read_files(self, *, resume: bool) -> tuple[dict[str, Any], Restored | None]:
+        """Read the networks of `init_from`, and the newest intact checkpoint if the run is resumed and has one."""
+        if resume:
+            return {}, self.checkpoints.restore(self.runtime.state_shapes()) if self.checkpoints.steps() else None
+        init_from = self.config.init_from
+        return read_networks(self.runtime.state_shapes().learner, Path(init_from)) if init_from else {}, None
 
     def _announce(self) -> None:
         config = self.config
@@ -278,11 +288,7 @@ class TrainingLoop:
         for callback in self.callbacks:
             callback.on_checkpoint(self.directory)
 
-    def _restore(self) -> None:
-        if not self.checkpoints.steps():
-            self.display.message("no checkpoint had been written yet: starting from the beginning")
-            return
-        restored = self.checkpoints.restore(self.state)
+    def _restore(self, restored: Restored) -> None:
         for name in restored.skipped:
             self.display.message(f"skipped a damaged checkpoint: {name}; it is kept as damaged_{name.split()[0]}")
         self.state, meta = restored.state, restored.meta
