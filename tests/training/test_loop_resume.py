@@ -136,7 +136,7 @@ def test_damaged_later_checkpoints_do_not_displace_new_ones(
     assert_same_runs(directory, uninterrupted(root, 1))
 
 
-def test_if_all_checkpoints_are_damaged_no_file_is_changed_and_nothing_announced(
+def test_if_all_checkpoints_are_damaged_nothing_changes(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = half(root, tmp_path / "run")
