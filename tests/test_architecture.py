@@ -96,6 +96,45 @@ def test_a_walk_names_modules_that_know_each_other(title: str, most: int) -> Non
     assert not alone
 
 
+# Names
+
+
+def definitions(path: Path) -> set[str]:
+    """Return the names that a module defines: its own, and Class.member for each member of its classes."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        found |= {name for name in _names(node)}
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{name}" for member in node.body for name in _names(member)}
+    return found
+
+
+def _names(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+
+
+def test_names_in_the_document_are_defined_where_it_says() -> None:
+    """`module.py` `name`, and `Class.member` anywhere in the package."""
+    text = DOCUMENT.read_text()
+    placed = re.findall(r"`([\w/]+\.py)`\s+`([\w.]+)`", text)
+    missing = [f"{path}: {name}" for path, name in placed if name not in definitions(ROOT / path)]
+    members = set(re.findall(r"`([A-Z]\w*\.[a-z_]\w*)`", text))
+    everywhere = set().union(*(definitions(path) for path in MODULES))
+    missing += sorted(members - everywhere)
+    assert len(placed) > 20
+    assert len(members) > 10
+    assert not missing
+
+
+def test_a_name_that_is_not_defined_is_found() -> None:
+    path = ROOT / "agent" / "learner.py"
+    assert {"Learner", "Learner.update", "target_is_constant", "TRAJECTORY_ENV_AXES"} <= definitions(path)
+    assert not {"Learner.learn", "update", "jax"} & definitions(path)
+
+
 # Size
 
 
