@@ -11,7 +11,8 @@ Axis letters, used in every shape comment of the package:
     D  discrete action components,  C  continuous action dimensions
     J  stages of a task,  P  coordinates of a position
 
-In pictures [H, W, 3], H and W are height and width.
+In pictures [H, W, 3], H and W are height and width. `envs/hard_eight/world.py` and `evaluation/scores.py` define further
+letters for themselves.
 
 JAX is imported on first use: processes that only step environments run without it.
 """
@@ -63,8 +64,8 @@ class RecurrentState(NamedTuple):
 
     policy_core: PyTree  # recurrent state of the policy's representation
     curiosity_core: PyTree  # recurrent state of the method's own representation, () if shared
-    prev_action: Action  # the action before the coming observation
-    prev_reward: Array  # the extrinsic reward that came with it
+    prev_action: Action  # the action that leads to the next observation
+    prev_reward: Array  # the extrinsic reward of that action
     episodic_memory: PyTree = ()  # of the method, () without one
 
 

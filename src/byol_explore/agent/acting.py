@@ -22,7 +22,7 @@ def policy_forward(actor: Actor, recurrent_state: RecurrentState, timestep: Time
     Args:
       actor: parameters of the acting policy.
       recurrent_state: [E, ...] state before o_t; `recurrent_state.prev_action` is a_{t-1}.
-      timestep: [E, ...] o_t and the reward that came with it.
+      timestep: [E, ...] o_t and the reward of the transition that leads to it.
     Returns:
       State [E, ...] after o_t, in which `prev_action` is still a_{t-1}, and the policy [E, ...].
     """
@@ -51,7 +51,7 @@ def select_action(
     Args:
       actor: parameters of the acting policy.
       recurrent_state: [E, ...] state before o_t.
-      timestep: [E, ...] o_t and the reward that came with it.
+      timestep: [E, ...] o_t and the reward of the transition that leads to it.
       key: one key [] for the batch, or a key per environment [E].
       greedy: take the most likely action instead of a sample.
     Returns:
@@ -87,6 +87,12 @@ def act_and_step(
 ) -> tuple[RolloutCarry, Policy, Action]:
     """Choose actions and step the environments, inside jit.
 
+    Args:
+      actor: parameters of the acting policy.
+      envs: the environments.
+      carry: [E, ...] their states and the agent's.
+      key: one key [] for the batch, or a key per environment [E].
+      greedy: take the most likely action instead of a sample.
     Returns:
       The carry after the step, and the policy [E, ...] and action [E, ...] that led there.
     """
@@ -96,7 +102,9 @@ def act_and_step(
 
 
 class HostAgentLoop:
-    """Act in host environments. Holds the last TimeStep and the recurrent state; the policy stays on its device.
+    """Acts in environments outside jit; keeps their last time step and the agent's recurrent state.
+
+    Policies stay on their device: nothing but actions is transferred in each step.
 
     Args:
       batch: environments; the caller closes them.
@@ -104,10 +112,10 @@ class HostAgentLoop:
       key: one key [], or a key per environment [E].
     """
 
-    timestep: TimeStep  # of the last step; the next step may overwrite its arrays
-    recurrent_state: RecurrentState  # before that time step
-    act_seconds: float  # that the last step took to choose actions
-    env_seconds: float  # that it took to step the environments
+    timestep: TimeStep  # [E, ...] of the last step; the next step may overwrite its arrays
+    recurrent_state: RecurrentState  # [E, ...] before that time step
+    act_seconds: float  # time of the last step for choosing actions
+    env_seconds: float  # time of the last step for stepping the environments
 
     def __init__(self, batch: HostVectorEnv, spec: EnvSpec, key: Array) -> None:
         self.batch, self._spec, self._key = batch, spec, key

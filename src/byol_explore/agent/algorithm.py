@@ -1,7 +1,7 @@
 """The base class of policy-gradient algorithms, V-MPO, and PPO.
 
-An algorithm decides how values become targets, how advantages become a policy loss, and in which minibatches a rollout
-is learned from. It knows neither networks nor intrinsic methods.
+An algorithm defines value targets, the policy loss, and how a rollout is cut into minibatches. It depends neither on
+networks nor on intrinsic methods.
 """
 
 from typing import ClassVar, NamedTuple
@@ -73,9 +73,10 @@ class Algorithm:
         return 1
 
     def minibatch_order(self, key: Array, rows: int, batches: int) -> Array | None:
-        """Draw the minibatches of a rollout, whose sequences lie in `rows` x `batches` groups.
+        """Draw the minibatches of a rollout. Its sequences are arranged in `rows` x `batches` groups.
 
-        A drawn order needs `targets_per_rollout`: rewards of minibatches are logged in the order of the environments.
+        An algorithm that draws an order must set `targets_per_rollout`: otherwise the rewards of minibatches are put
+        together in the order of the environments.
 
         Args:
           key: random key; another one for each rollout.
@@ -106,6 +107,8 @@ class Algorithm:
           duals: as `initial_duals` returns them.
           batch: policies and actions of n transitions.
           advantage: [n] without gradient, in units of PopArt's standard deviation of the task.
+        Returns:
+          PolicyLossOutput with scalar loss and metrics.
         """
         raise missing_method("algorithm", type(self), "loss")
 
@@ -186,8 +189,8 @@ class PPO(Algorithm):
     """
 
     # Epochs revisit the transitions of a rollout. If targets were recomputed in each learner step, the advantages would
-    # change under the clipped ratio, whose reference is the policy before the first step, and the statistics would take
-    # in every transition once per epoch.
+    # change under the clipped ratio, whose reference is the policy before the first step, and every transition would
+    # enter the statistics once per epoch.
     targets_per_rollout = True
 
     def epochs(self) -> int:

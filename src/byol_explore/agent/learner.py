@@ -101,7 +101,13 @@ class Learner:
         """Perform one learner step on a minibatch.
 
         The order matters: statistics and the value head first, then parameters by the gradient of the loss at the
-        parameters before the step, then everything that follows the new parameters.
+        parameters before the step, then everything that depends on the new parameters.
+
+        Args:
+          state: before the step.
+          batch: [T, B], with targets if the algorithm computes them per rollout.
+        Returns:
+          The state after the step, and its output.
         """
         gradient_fn = jax.grad(self.loss_function.loss, argnums=(0, 1), has_aux=True)
         (gradient, dual_gradient), (statistics, output) = gradient_fn(state.online, state.duals, state, batch)
@@ -115,7 +121,7 @@ class Learner:
         step = state.step + 1
         refresh = step % self.target_period == 0
         grad_norm = optax.tree.norm(gradient)
-        # The method sees the batch as its loss saw it: under the observation statistics before the step.
+        # The method is updated with the same inputs as its loss: normalised by the statistics before the step.
         sequence, encoder = state.online.actor.normalize(batch.trajectory).sequence, online.actor.curiosity_encoder
         new_state = state._replace(
             online=online,
@@ -208,7 +214,7 @@ class Learner:
         A minibatch takes one group of each row.
         """
         # Devices and processes hold consecutive environments, so each holds whole rows, gives an equal part of every
-        # minibatch, and no environment moves. Which environments a minibatch has does not depend on their number.
+        # minibatch, and no environment moves. Minibatches are the same on any number of devices.
         rows = x.shape[axis] // (self.batches_per_epoch * self.group_size)
         shape = rows, self.batches_per_epoch, self.group_size
         return x.reshape(*x.shape[:axis], *shape, *x.shape[axis + 1 :])

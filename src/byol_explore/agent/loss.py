@@ -137,7 +137,7 @@ class LossFunction:
     def _target_policy(self, state: LearnerState, trajectory: Trajectory) -> Policy:
         """Return the target policy [T-1, B, ...] at the first T - 1 observations."""
         # If the target policy acted, the trajectory holds its output already: skip a second forward pass of the
-        # representation. Actors that run ahead of the learner acted with an older policy, to which no KL is measured.
+        # representation. Asynchronous actors acted with an older policy, but KL constraints are to the current one.
         if self.behaviour_is_target or not self.algorithm.needs_target_policy:
             return trajectory.behaviour_policy
         actor = state.target_actor

@@ -119,8 +119,8 @@ class FiniteChecks(eqx.Module):
 class UpdateOutput(NamedTuple):
     """Results of a learner step."""
 
-    metrics: dict[str, Array]
-    finite: FiniteChecks
+    metrics: dict[str, Array]  # [] each, except for a few per task or horizon
+    finite: FiniteChecks  # flags [quantities]
     intrinsic_reward: Array  # [T-1, B] normalised, 0 for the dummy transition
 
 

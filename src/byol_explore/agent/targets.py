@@ -87,7 +87,7 @@ class PopArtCritic(NamedTuple):
 
 
 class RunningStatistics(NamedTuple):
-    """Running statistics of the learner, moved by data and not by gradients."""
+    """Running statistics of the learner, updated from data and not by gradients."""
 
     reward: RewardStatistics
     popart: value_ops.PopArt
@@ -102,10 +102,10 @@ class Targets(NamedTuple):
 
 
 class TargetOutput(NamedTuple):
-    """Targets of a batch and everything on the way to them."""
+    """Targets of a batch and intermediate results."""
 
-    statistics: RunningStatistics  # with the batch in them
-    rewards: Rewards
+    statistics: RunningStatistics  # updated with the batch
+    rewards: Rewards  # [T-1, B] each
     value: Array  # [T, B]
     targets: Targets
 
@@ -123,7 +123,7 @@ class TargetComputer:
       algorithm: makes value targets and advantages of rewards.
       critic: reads values.
       batches: minibatches whose targets are computed at once. Running statistics then move once, as far as they would
-        have moved batch by batch; else PPO's would be slower than V-MPO's by this factor.
+        have moved batch by batch; otherwise PPO's would be slower than V-MPO's by this factor.
     """
 
     def __init__(self, config: Config, algorithm: Algorithm, critic: PopArtCritic, batches: int = 1) -> None:

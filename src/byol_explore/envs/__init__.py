@@ -1,1 +1,1 @@
-"""Environments: one protocol for worlds inside jit, adapters, and worlds of our own."""
+"""Environments: protocols inside and outside jit, vector environments, our own worlds, and adapters."""

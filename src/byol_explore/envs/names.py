@@ -19,7 +19,7 @@ from byol_explore.utils.validation import validate
 
 
 class Family(NamedTuple):
-    """Environments whose names begin alike. Import paths start below `byol_explore.envs`."""
+    """Environments whose names have the same prefix. Import paths are relative to `byol_explore.envs`."""
 
     factory: str  # import path of what makes an environment; see `registry._make_env`
     lists: dict[str, str]  # by title: import path of the names behind the prefix
@@ -79,7 +79,7 @@ class EnvSettings:
             )
 
     def external(self, names: Sequence[str]) -> list[str]:
-        """Return the values that lead to code outside this package, or that such code gets."""
+        """Return the values that name code outside this package or are passed to such code."""
         server = self.dm_hard_eight
         remote = [address for address in server.servers if not is_local(address)]
         local = [value for value in (server.directory, server.docker_image) if value]
@@ -89,7 +89,7 @@ class EnvSettings:
 
 
 class SizedGrid(NamedTuple):
-    """A family of grid worlds whose names end with a size: `rooms-6`."""
+    """A family of grid worlds with a size at the end of the name: `rooms-6`."""
 
     description: str
     lowest: int
@@ -114,7 +114,7 @@ def parse_sized(name: str) -> tuple[str, int] | None:
 
 
 def find_family(name: str) -> tuple[str, Family] | None:
-    """Return the form of the names of a name's family, such as `atari:...` or `rooms-N`, and the family."""
+    """Return the family that a name belongs to, after the pattern of its names, such as `atari:...` or `rooms-N`."""
     if sized := parse_sized(name):
         return f"{sized[0]}-N", FAMILIES["MiniGrid-"]
     return next(((f"{prefix}...", family) for prefix, family in FAMILIES.items() if name.startswith(prefix)), None)
@@ -131,7 +131,7 @@ def is_user_env(name: str) -> bool:
 
 
 def is_external(name: str) -> bool:
-    """Return True if the name of an environment, or of another part, leads to code outside this package."""
+    """Return True if the name of an environment, or of another part, names code outside this package."""
     if name.startswith("gymnasium:"):
         return name.count(":") > 1  # Gymnasium imports the module before the second colon
     return _is_path(name)

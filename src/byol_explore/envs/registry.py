@@ -58,7 +58,7 @@ def _family_names() -> dict[str, list[str]]:
 
 
 def _list_names(prefix: str, path: str) -> list[str]:
-    """Return the names of a family, or the message that says which package it needs."""
+    """Return the names of a family, or a message that names the missing package."""
     try:
         with require_extra(f"{prefix}NAME"):
             return [prefix + name for name in _resolve(path)]

@@ -2,7 +2,7 @@
 
 Environments outside jit may raise, return a wrong shape, or never return. They are called in a thread of their own, and
 a `Watchdog` records the pending call. The thread that needs the results waits in `wait_until`, which raises when one
-call takes too long: that thread stays free, receives every signal, and holds everything learned so far.
+call takes too long: that thread stays free, receives every signal, and can save everything learned so far.
 
 Not covered: extension code that hangs while it holds the GIL, and `os._exit`. Environments in processes of their own
 (Atari, Gymnasium's async vectorization) can do neither to this process.

@@ -38,7 +38,7 @@ def split_time_batch(x: Shaped[Array, "n *rest"], steps: int) -> Shaped[Array, "
 def masked_mean(x: Float[Array, "*n"], valid: Bool[Array, "*n"]) -> Float[Array, ""]:
     """Mean over the valid entries; 0 without any.
 
-    Invalid entries may be NaN or infinite: neither the mean nor its gradient sees them.
+    Invalid entries may be NaN or infinite: neither the mean nor its gradient depends on them.
 
     >>> float(masked_mean(jnp.array([1.0, 3.0, jnp.nan]), jnp.array([True, True, False])))
     2.0

@@ -119,7 +119,7 @@ def _make_action(discrete: list[Array], continuous: Array) -> Action:
 class Duals(NamedTuple):
     """Dual variables of V-MPO: its temperature and the multipliers of its KL constraints, all positive."""
 
-    log_temperature: Array  # [] log eta: a step of the optimiser is a share of eta, whatever its size
+    log_temperature: Array  # [] log eta: an optimiser step multiplies eta, whatever its size
     categorical: Array  # [D] alpha of each discrete component
     mean: Array  # [C] alpha of each Gaussian mean
     covariance: Array  # [C] alpha of each Gaussian variance

@@ -110,7 +110,7 @@ def update_and_normalize(
 ) -> tuple[RewardNormalizer, Float[Array, "*n"]]:
     """Normalised and prioritised rewards (section 3.3): max(l / sigma - mu_{l/sigma}, 0).
 
-    The batch is added to sigma and mu first, then measured by them.
+    The batch is added to the statistics first: sigma and mu include it.
 
     >>> valid = jnp.ones(2, bool)
     >>> _, reward = update_and_normalize(init_normalizer(), jnp.array([0.0, 2.0]), valid, 0.99, prioritize=True)

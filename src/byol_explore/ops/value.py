@@ -118,7 +118,8 @@ def update_popart(
 ) -> PopArt:
     """Move the statistics of each task towards those of its targets: mu <- mu + beta / w (mean - mu), same for squares.
 
-    w = 1 - (1 - beta)^n after n batches corrects the bias of the start: the first batch is adopted, and w approaches 1.
+    w = 1 - (1 - beta)^n after n batches corrects the bias of the start: the first batch replaces the zeros, then w
+    approaches 1.
     Tasks without a valid target keep their statistics.
 
     Args:
@@ -154,7 +155,7 @@ def rescale_head(
 
         w' = w sigma / sigma',   b' = (sigma b + mu - mu') / sigma'
 
-    Old statistics of nothing but zeros have no scale: the weights are then kept, in the new units.
+    If all targets so far were 0, sigma is unknown and is taken to be sigma'.
 
     Args:
       weight: [hidden, tasks] w of the last layer, which predicts (V - mu) / sigma.

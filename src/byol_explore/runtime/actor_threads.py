@@ -1,7 +1,7 @@
 """The source of rollouts: its protocol, the parameter store, and actors in threads of the learner's process.
 
-The learner knows only `RolloutSource`. Rollouts may come in any order and from any number of actors; each names its
-environments.
+The learner depends on `RolloutSource` alone. Rollouts may come in any order and from any number of actors; each holds
+the numbers of its environments.
 
 An actor that hangs. A thread cannot be killed, so the learner waits for it in `Watchdog.wait_until`, which raises an
 EnvironmentFailure when one environment call takes longer than its timeout. Code outside such calls has no limit. The
@@ -32,7 +32,7 @@ _ABANDON_SECONDS = 0.5  # for a hanging thread to end after its worker processes
 
 
 class RolloutSource(Protocol):
-    """Actors, as the learner sees them."""
+    """The actors of a run; the learner gets rollouts from them and publishes parameters to them."""
 
     @property
     def actors(self) -> int:
@@ -225,7 +225,7 @@ class ActorThread(threading.Thread):
 
 
 class ThreadActors(RolloutSource):
-    """Actors in threads of this process, in turn, so that all environments contribute equally many rollouts."""
+    """Actors in threads of this process. `next` takes them in turn, so all environments contribute equally."""
 
     def __init__(self, config: Config, envs: Sequence[HostEnvironment], devices: Sequence[Device]) -> None:
         self.config, self.envs, self.devices = config, envs, list(devices)

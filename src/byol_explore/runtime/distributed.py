@@ -1,7 +1,8 @@
 """Several processes that learn together, with `jax.distributed`: connect, exchange objects and arrays, report failures.
 
-Arrays may lie on the devices of all processes. Other data goes through the coordinator's key-value store, as JSON. JAX
-ends every process whose coordinator (in process 0) is gone, and all processes when one sends no heartbeat for too long.
+Arrays may be spread over the devices of all processes. Other data goes through the coordinator's key-value store, as
+JSON. The coordinator is in process 0. JAX ends all other processes when it is gone, and all processes when one sends no
+heartbeat for too long.
 """
 
 import contextlib

@@ -75,7 +75,7 @@ class Follower:
         self.state = runtime.init_on_host(config.seed, restored=True)
 
     def run(self) -> dict[str, Any]:
-        """Follow until the command "end". Returns it: it says how the run has ended."""
+        """Run commands until "end". Returns that command, with the exit code and perhaps the summary of the run."""
         with SignalGuard() as interrupts, contextlib.closing(self.runtime):
             while True:
                 message = self.processes.all_gather_objects({"signal": interrupts.signal_number})[0]
@@ -101,7 +101,7 @@ class Follower:
 def dismiss_followers(processes: ProcessGroup) -> Iterator[dict[str, Any]]:
     """End the followers when the work of process 0 inside is done or was stopped by a signal.
 
-    Yields a dictionary, whose entries are sent to the followers with the last command.
+    Yields a dictionary; its entries are sent to the followers with the last command.
     """
     outcome: dict[str, Any] = {}
     try:

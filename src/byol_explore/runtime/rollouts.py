@@ -27,7 +27,7 @@ class Rollout(NamedTuple):
     params_step: float  # learner step at which the acting parameters were fetched; a mean over processes
     env_seconds: float  # spent on stepping environments
     act_seconds: float  # spent on choosing actions
-    warnings: tuple[str, ...] = ()  # about answers of environments
+    warnings: tuple[str, ...] = ()  # about time steps of environments
     stages_reached: np.ndarray | None = None  # [T-1, E, J] stages of the episode so far; None without stages
 
 
@@ -110,7 +110,14 @@ class RolloutBuilder:
         return rollout
 
     def add_actions(self, batch: ActionBatch, part: slice, params_step: int, seconds: float) -> None:
-        """Add the part of a batch of actions that answers the last frame; `params_step` counts for the first one."""
+        """Add this actor's actions for the last frame.
+
+        Args:
+          batch: actions of several actors.
+          part: those of this actor.
+          params_step: learner step of the acting parameters; that of a rollout's first actions is kept.
+          seconds: spent on choosing them.
+        """
         if self.needs_initial_state:
             assert batch.recurrent_state is not None
             recurrent_state: RecurrentState = jax.tree.map(lambda x: x[part], batch.recurrent_state)

@@ -45,7 +45,7 @@ from byol_explore.types import AnyArray, Array, Device, Trajectory
 
 
 class SebulbaState(NamedTuple):
-    """The part of a run that a checkpoint can hold; environments outside jit start new episodes when it is resumed."""
+    """State of a run outside jit. It has no environments: they start new episodes when the run is resumed."""
 
     learner: LearnerState
     rollouts_per_env: Array  # [] that every environment has delivered; part of the seed of a resumed run
@@ -127,7 +127,7 @@ class Sebulba(Runtime):
         load = {name: np.asarray([np.mean([each[name] for each, _ in gathered])], np.float32) for name in load}
         warnings = tuple(text for _, texts in gathered for text in texts)
         stats = [self._gather_stats(own, each.intrinsic_reward) for own, each in zip(stats, merged, strict=True)]
-        # A dispatch that a failure has cut short counts its last round as a whole one: its seeds must not come again.
+        # If a failure ended the dispatch early, its last round counts as complete: its seeds must not be used again.
         rounds = state.rollouts_per_env + -(-len(rollouts) // self.rollouts_per_round)
         output = DispatchOutput(metrics | load, finite, stats, warnings, self.source.pop_counters())
         return SebulbaState(learner, rounds), output
@@ -188,7 +188,7 @@ class Sebulba(Runtime):
         trajectory = self.shard_trajectory(rollout.trajectory)
         learner, batches, prepared = self._begin(learner, trajectory)
         outputs = []
-        # A loop on the host instead of a scan, because actors and servers are told of every learner step.
+        # A loop on the host instead of a scan, because every learner step is published to actors and servers.
         for index in range(self.learner.updates_per_rollout):
             learner, output = self._update(learner, jax.tree.map(lambda x, i=index: x[i], batches))
             outputs.append(output._replace(metrics=output.metrics | lag))

@@ -97,7 +97,7 @@ Server = ExistingServer | LaunchedServer
 
 
 def start_server(settings: DMHardEightSettings) -> Server:
-    """Choose a running server or launch one, as the settings say."""
+    """Choose a running server or launch one, according to the settings."""
     return ExistingServer(settings.servers) if settings.servers else LaunchedServer(settings)
 
 

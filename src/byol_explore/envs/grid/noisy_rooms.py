@@ -5,11 +5,11 @@ have a third number in each cell, which is 0 or one of 15 symbols:
 
     quiet-rooms-N    always 0: the control without noise
     moving-rooms-N   1 where an object moves that has no effect: two in each room, in Brownian motion
-    noisy-rooms-N    with probability 0.25 a random symbol, drawn anew at every step and in every cell
+    noisy-rooms-N    with probability 0.25 a random symbol, drawn again at every step and in every cell
     tv-rooms-N       the same, but only after the action without effect (put down with empty hands): a television that
                      the agent may switch on and watch; 0 after any other action
 
-A curiosity that pays for unpredictable observations stays to watch. Episodes have stages: the rooms that they enter.
+An agent that is rewarded for unpredictable observations stays and watches. Episodes have stages: the rooms entered.
 """
 
 from typing import Any, NamedTuple
@@ -56,7 +56,7 @@ class RandomSymbols(Noise):
 
 
 class NoisyTV(RandomSymbols):
-    """Random symbols while the television is on. The state [] bool says whether it is."""
+    """Random symbols while the television is on. The state is [] bool: True if it is on."""
 
     def reset(self, key: Array) -> Array:
         return jnp.zeros((), bool)

@@ -93,7 +93,7 @@ class HardEight(JitEnvironment):
         return state, self._timestep(state, reward, solved)
 
     def stages_reached(self, state: HardEightState) -> Array:
-        """[stages] bool, stages that the episode has reached."""
+        """Return [J] bool: stages that the episode has reached."""
         return state.stages_reached
 
     def render(self, state: HardEightState) -> np.ndarray:
@@ -106,14 +106,14 @@ class HardEight(JitEnvironment):
         return tasks.keyboard_for(self.settings.action_set, self.settings.action_repeat)
 
     def goal_text(self, state: HardEightState) -> str:
-        """The instruction of the episode's task, which the agent observes as tokens."""
+        """Return the instruction of the episode's task, which the agent observes as tokens."""
         return tasks.TASK_TABLE[TASKS[int(state.level.task)]].instruction
 
     def _run_ticks(self, state: HardEightState, control: Control) -> tuple[World, Array, Array, Array]:
-        """Run the ticks of one action. Ticks after the large apple pay nothing.
+        """Run the ticks of one action. Ticks after the large apple give no reward.
 
         Returns:
-          The world, the reached stages [stages], the reward [] and whether the large apple was eaten [].
+          The world, the reached stages [J], the reward [] and whether the large apple was eaten [].
         """
 
         def run_tick(progress: tuple[World, Array, Array, Array], _: None) -> tuple[Any, None]:
@@ -149,7 +149,7 @@ class HardEight(JitEnvironment):
 
 
 def detect_stages(level: Level, world: World, result: TickResult) -> Array:
-    """[stages] bool, stages whose condition holds after this tick, in the order of `tasks.STAGES`."""
+    """Return [J] bool: stages with a condition that holds after this tick, in the order of `tasks.STAGES`."""
     initial_height = level.initial_bodies.centre[2]  # [M]
     offset = world.bodies.centre - level.initial_bodies.centre  # [3, M]
     exists = world.bodies.half[2] > 0.0  # [M]

@@ -1,7 +1,7 @@
-"""Environments with known values, the first place to look when learning goes wrong; the smallest multi-task env.
+"""Environments with known values, to find out why learning fails; the smallest multi-task environment.
 
-Each class says what a correct learner reaches. Values are discounted sums of the rewards paid here, before any scaling
-by the learner; g is its discount. Observations are short float32 vectors.
+Each class states what a correct learner reaches. Values are discounted sums of the environment's rewards, before any
+scaling by the learner; g is its discount. Observations are short float32 vectors.
 """
 
 from collections.abc import Callable, Sequence
@@ -176,9 +176,9 @@ class CorridorProbe(Probe):
     Correct: walk right, value g^(d-1) at d cells from the end. Random actions do not arrive within the limit of two
     steps per cell, so a learner without curiosity never gets a reward.
 
-    With `pixels` the third action also watches television: `pixels` random bits, drawn anew at each step, and 0 after
-    other actions. No model can predict them, so a curiosity that pays for raw errors stays to watch; the fraction of
-    that action measures how much.
+    With `pixels` the third action also watches television: `pixels` random bits, drawn again at each step, and 0 after
+    other actions. No model can predict them, so an agent that is rewarded for raw errors keeps watching; the fraction
+    of that action measures how much.
     """
 
     def __init__(self, name: str, length: int, pixels: int = 0) -> None:

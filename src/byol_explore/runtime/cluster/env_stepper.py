@@ -89,7 +89,7 @@ def first_frame_dtype(frame: dict[str, np.ndarray], spaces: Any) -> np.dtype:
 
 
 def make_frame(vector_env: HostVectorEnv, timestep: TimeStep, env_seconds: float) -> dict[str, np.ndarray]:
-    """Return the arrays [E, ...] of a step by name: everything that the acting side needs to know of it."""
+    """Return all data of a time step as arrays [E, ...] by name, for acting and for statistics."""
     observation = timestep.observation
     if isinstance(observation, dict):
         frame = {OBSERVATION + name: np.asarray(array) for name, array in observation.items()}

@@ -106,7 +106,7 @@ class PublishedParameters:
         return self._waiting is None
 
     def publish(self, parameters: Any | None, step: int) -> bool:
-        """Return True if new parameters were stored. None says that the stored ones are still the newest at `step`."""
+        """Return True if new parameters were stored. None: the stored ones are still the newest at `step`."""
         self._now = step
         if parameters is not None:
             self._waiting = parameters

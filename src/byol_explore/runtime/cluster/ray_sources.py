@@ -205,7 +205,7 @@ def _without_step(warning: str) -> str:
 
 
 def _store_bytes(config: Config, spec: EnvSpec) -> int:
-    """Size of an object store for all rollouts that may be in transit, with as much again beside observations."""
+    """Return the bytes of an object store for all rollouts in transit: twice the size of their observations."""
     spaces = spec.observation.values() if isinstance(spec.observation, dict) else [spec.observation]
     observation = sum(space.size * space.dtype.itemsize for space in spaces)
     runtime = config.runtime
@@ -225,7 +225,7 @@ class CentralInferenceActors(RayActors):
         super().__init__(config, spec)
         self._token = secrets.token_hex(16)
         self._server: ActorPool | None = None
-        self._server_step = 0  # learner step that the server knows
+        self._server_step = 0  # last learner step that was sent to the server
         self._informed: Any = None  # join reply of the server that has received the parameters
 
     def start(self, actor: Actor, step: int, rounds: int) -> None:
@@ -262,7 +262,7 @@ class CentralInferenceActors(RayActors):
             self._server_step = current
 
     def _request(self) -> None:
-        """Request rollouts of the server, and have actors step as it says, wherever it listens now."""
+        """Request rollouts from the server, and connect actors to its current address."""
         assert self._pool is not None
         server = self._ready_server
         if server is None or server.join_reply is None:
