@@ -11,8 +11,8 @@ Axis letters, used in every shape comment of the package:
     D  discrete action components,  C  continuous action dimensions
     J  stages of a task,  P  coordinates of a position
 
-In pictures [H, W, 3], H and W are height and width. `envs/hard_eight/world.py` and `evaluation/scores.py` define further
-letters for themselves.
+In pictures [H, W, 3], H and W are height and width. `envs/hard_eight/world.py` and `evaluation/scores.py` define
+letters of their own.
 
 JAX is imported on first use: processes that only step environments run without it.
 """
