@@ -26,14 +26,6 @@ def results_of(count: int, *cases: str, devices: int = 1) -> dict[str, np.ndarra
         return dict(np.load(path))
 
 
-def assert_equal_to_one(case: str, results: dict[str, np.ndarray]) -> None:
-    """Compare the whole state and all outputs with those of one process."""
-    actual = {key.partition("/")[2]: x for key, x in results.items() if key.startswith(f"{case}/")}
-    # Rounding grows over the updates of a dispatch.
-    tolerance = (1e-3, 1e-5) if case in SLOW else (1e-4, 1e-6)
-    assert_equal(CASES[case](SINGLE_PROCESS), actual, *tolerance)
-
-
 def assert_equal(
     expected: dict[str, np.ndarray], actual: dict[str, np.ndarray], rtol: float = 1e-4, atol: float = 1e-6
 ) -> None:
@@ -43,8 +35,14 @@ def assert_equal(
         np.testing.assert_allclose(actual[name], array, rtol=rtol, atol=atol, err_msg=name)
 
 
+def select(case: str, results: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the results of one case: its whole state and all outputs."""
+    return {key.partition("/")[2]: x for key, x in results.items() if key.startswith(f"{case}/")}
+
+
 def test_update_in_two_processes_equals_that_on_two_devices() -> None:
-    assert_equal_to_one("one-batch", results_of(2, "one-batch", "broadcast"))
+    received = results_of(2, "one-batch", "broadcast")
+    assert_equal(CASES["one-batch"](SINGLE_PROCESS), select("one-batch", received))
 
 
 def test_broadcast_keeps_every_bit_of_arrays_and_keys() -> None:
@@ -59,7 +57,10 @@ def test_broadcast_keeps_every_bit_of_arrays_and_keys() -> None:
 @pytest.mark.parametrize("case", SLOW)
 def test_dispatches_in_two_processes_equal_those_on_two_devices(case: str) -> None:
     """Outside jit each process has actors of its own, whose rollouts are halves of those of one process."""
-    assert_equal_to_one(case, results_of(2, *SLOW))
+    # Both in child processes, which compile alike: V-MPO takes the better half of 12 advantages, so another rounding of
+    # two that are equal may change its loss by a hundredth.
+    one, two = (select(case, results_of(count, *SLOW, devices=2 // count)) for count in (1, 2))
+    assert_equal(one, two, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow
