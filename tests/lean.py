@@ -20,6 +20,7 @@ import io
 import pkgutil
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -31,6 +32,7 @@ from byol_explore.config.sections import CuriosityConfig, NetworkConfig, Runtime
 from byol_explore.errors import UserError
 from byol_explore.runtime.make import make_runtime, make_training_envs
 from byol_explore.spaces import ActionSpec, Image, Vector
+from byol_explore.storage.checkpoint import Checkpoints
 from byol_explore.types import Action
 
 TIME, BATCH = 4, 3
@@ -109,8 +111,8 @@ def check_messages() -> None:
         line = said(getattr, byol_explore, name)
         assert line.startswith(f"byol_explore.{name} needs "), line
         assert line.endswith(f": {TRAIN}"), line
-    line = said(byol_explore.diagnose, "runs/any")
-    assert line == f"byol_explore.diagnose needs orbax-checkpoint: {TRAIN}", line
+    line = said(Checkpoints(Path("runs/any")).restore, None)
+    assert line == f"a checkpoint needs orbax-checkpoint: {TRAIN}", line
     for name, package in (("sb3", "stable-baselines3"), ("torchrl", "tensordict")):
         module = f"byol_explore.integrations.{name}"
         line = said(import_module, module)

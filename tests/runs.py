@@ -21,11 +21,11 @@ from byol_explore.config.sections import LogConfig, RuntimeConfig
 from byol_explore.envs.interface import JitEnvironment
 from byol_explore.envs.probes.base import Probe, ProbeState, ProbeStep
 from byol_explore.envs.registry import make_envs
+from byol_explore.report import figures
 from byol_explore.runtime.anakin import Anakin, AnakinState
 from byol_explore.spaces import ActionSpec
 from byol_explore.storage.checkpoint import Checkpoints
 from byol_explore.storage.metrics import read_metrics
-from byol_explore.training import loop
 from byol_explore.training import train as train_module
 from byol_explore.training.loop import RunSummary
 from byol_explore.training.output import Display
@@ -92,11 +92,11 @@ def quickly(*, curves: bool = False) -> Iterator[None]:
     """Share compiled runtimes, compile without optimisation, and skip the curves, which take longest, unless asked."""
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
-    draw = loop.draw_curves if curves else lambda directory: None
+    draw = figures.draw_curves if curves else lambda directory: None
     try:
         with (
             mock.patch.object(train_module, "make_runtime", shared_runtime),
-            mock.patch.object(loop, "draw_curves", draw),
+            mock.patch.object(figures, "draw_curves", draw),
         ):
             yield
     finally:

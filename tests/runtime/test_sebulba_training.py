@@ -25,13 +25,13 @@ from byol_explore.config.sections import LogConfig
 from byol_explore.envs.registry import register_env
 from byol_explore.errors import EnvironmentFailure
 from byol_explore.evaluation.trained_agent import evaluate
+from byol_explore.report import figures
 from byol_explore.runtime import make
 from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.sebulba import Sebulba, SebulbaState
 from byol_explore.storage.checkpoint import Checkpoints, Restored
 from byol_explore.storage.metrics import read_metrics
 from byol_explore.storage.run_directory import load_config
-from byol_explore.training import loop
 from byol_explore.training import train as train_module
 from byol_explore.training.loop import RunSummary
 from byol_explore.training.output import Bar, Display
@@ -85,8 +85,8 @@ def using(runtime: type[Sebulba]) -> Any:
 
 
 def run(config: Config, directory: Path, world: Scripted, *, resume: bool = False, curves: bool = False) -> RunSummary:
-    draw = loop.draw_curves if curves else lambda directory: None
-    with using(QuickSebulba), mock.patch.object(loop, "draw_curves", draw), playing(world):
+    draw = figures.draw_curves if curves else lambda directory: None
+    with using(QuickSebulba), mock.patch.object(figures, "draw_curves", draw), playing(world):
         return train(config, directory, resume=resume, quiet=True)
 
 
@@ -196,7 +196,7 @@ def test_resumed_run_starts_new_episodes_and_continues_all_else(root: Path, tmp_
     directory, world = tmp_path / "run", Scripted()
     shutil.copytree(half(root), directory)
     before = saved(directory, config_for(HALF))
-    with using(RecordsFirstState), mock.patch.object(loop, "draw_curves"), playing(world):
+    with using(RecordsFirstState), mock.patch.object(figures, "draw_curves"), playing(world):
         summary = train(config_for(WHOLE), directory, resume=True, quiet=True)
     began = leaves_with_names(RecordsFirstState.first)
     for name, array in leaves_with_names(before.state).items():
@@ -285,7 +285,7 @@ def test_hang_in_the_middle_of_a_dispatch_saves_what_was_learned(tmp_path: Path)
 
     config = config_for(4, rare, synchronous=True, step_timeout=0.3)
     step = DISPATCH // ROUNDS * (ROUNDS + 1)
-    with using(QuickSebulba), mock.patch.object(loop, "draw_curves"):
+    with using(QuickSebulba), mock.patch.object(figures, "draw_curves"):
         register_env("scripted", lambda: Scripted(hook), replace=True)
         with pytest.raises(EnvironmentFailure, match=rf"hangs: step {hangs_at + 1} .* until step {step} is saved"):
             train(config, tmp_path / "run", quiet=True)

@@ -12,12 +12,11 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 
 from byol_explore.agent.state import LearnerState
 from byol_explore.errors import UserError
@@ -25,6 +24,10 @@ from byol_explore.ops.arrays import StructureError, from_named_leaves, named_lea
 from byol_explore.storage.run_directory import load_config
 from byol_explore.types import Array, PyTree
 from byol_explore.utils.formatting import one_line
+from byol_explore.utils.packages import require_extra
+
+if TYPE_CHECKING:
+    import orbax.checkpoint as ocp
 
 _PREFIX = "step_"
 _UNFINISHED = ".orbax-checkpoint-tmp"  # Orbax's suffix of a directory that it still writes
@@ -68,6 +71,7 @@ class Checkpoints:
           meta: JSON data to save beside the arrays.
           score: the checkpoint with the highest one is the best; later numbers break ties, None is below all others.
         """
+        ocp = _import_orbax()
         arrays = _pack(state)
         meta = {**meta, "step": step, "score": score, "checksums": _checksums(arrays)}
         args = ocp.args.Composite(
@@ -99,6 +103,7 @@ class Checkpoints:
           Restored. Raises UserError if no checkpoint is intact, or if its arrays do not fit the template.
         """
         damaged: list[str] = []
+        _import_orbax()  # its absence is no damage
         _LateErrorFilter.install()
         for candidate in reversed(self.steps() if step is None else [step]):
             try:
@@ -140,6 +145,7 @@ class Checkpoints:
 
     def _read(self, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Read all arrays by name and the metadata; raise an OSError if a checksum does not match."""
+        ocp = _import_orbax()
         with _checkpointer() as checkpointer:
             stored = checkpointer.restore(
                 self._path(step), ocp.args.Composite(state=ocp.args.StandardRestore(), meta=ocp.args.JsonRestore())
@@ -213,8 +219,16 @@ def _storage_error(error: Exception) -> str | None:
     return os.strerror(int(code[1])) if code else one_line(error)
 
 
-def _checkpointer() -> ocp.Checkpointer:
+def _import_orbax() -> Any:
+    """Import Orbax, which takes a second: runs print their first line before."""
+    with require_extra("a checkpoint"):
+        import orbax.checkpoint as ocp
+    return ocp
+
+
+def _checkpointer() -> "ocp.Checkpointer":
     """Make a checkpointer of this process alone."""
+    ocp = _import_orbax()
     # If several processes learn together, process 0 reads and writes for all of them.
     alone = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})
     handler = ocp.CompositeCheckpointHandler(composite_options=ocp.CompositeOptions(multiprocessing_options=alone))

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from byol_explore.envs.interface import EnvSpec
-from byol_explore.report.figures import draw_rooms
 from byol_explore.runtime.base import RolloutStats
 from byol_explore.training.callbacks import Callback
 from byol_explore.utils.files import atomic_write
@@ -62,6 +61,8 @@ class RoomCoverage(Callback):
         if self.rooms:
             atomic_write(directory / "room_coverage.json", json.dumps(self.state_dict()) + "\n")
             if self.layout:
+                from byol_explore.report.figures import draw_rooms  # with matplotlib, which takes a second
+
                 atomic_write(directory / "rooms.png", draw_rooms(self.state_dict()))
 
     def load_state_dict(self, meta: dict[str, Any]) -> None:

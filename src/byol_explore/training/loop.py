@@ -17,7 +17,6 @@ from byol_explore.curiosity.method import prediction_error_growth
 from byol_explore.errors import DivergenceError, EnvironmentFailure
 from byol_explore.networks.encoders import select_encoders
 from byol_explore.ops.arrays import first_nonfinite
-from byol_explore.report.figures import draw_curves
 from byol_explore.runtime.base import Runtime, local_copy
 from byol_explore.storage.checkpoint import Checkpoints, Restored, read_networks
 from byol_explore.storage.metrics import LOG_NAME, rows_until
@@ -310,6 +309,8 @@ class TrainingLoop:
             self.display.message(f"{lost} of {self.lines} lines of {LOG_NAME} until step {self.logged:,} are lost")
 
     def _finish(self, signal: int | None) -> RunSummary:
+        from byol_explore.report.figures import draw_curves  # with matplotlib, which takes a second
+
         config, seconds = self.config, self.seconds
         data = {
             **{name: getattr(config, name) for name in ("env", "method", "ablation", "algorithm", "regime", "seed")},

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from datetime import timedelta
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -93,7 +94,11 @@ class WandbWriter:
 
 
 def check_extras(config: Config) -> None:
-    """Raise UserError for a writer whose package is not installed."""
+    """Raise UserError for a package of checkpoints, figures or a writer that is not installed."""
+    for module in ("matplotlib", "orbax"):  # imported when a run needs them, which would be too late
+        with require_extra("training"):
+            if find_spec(module) is None:
+                raise ModuleNotFoundError(f"No module named {module!r}", name=module)
     for name in ("tensorboard", "wandb"):
         if getattr(config.log, name):
             with require_extra(f"log.{name}"):
