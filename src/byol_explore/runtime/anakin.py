@@ -59,7 +59,7 @@ class ActorState(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """Statistics of the steps of a rollout, for callbacks."""
+    """Statistics of the steps of a rollout; becomes a `RolloutStats` with the rewards of the learner."""
 
     episodes: EpisodeStats  # [T-1, E]
     positions: AnyArray  # [T-1, E, P] of the agent after the step
