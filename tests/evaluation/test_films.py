@@ -88,7 +88,7 @@ def test_missing_run_of_init_from_leaves_the_film_after_training(directory: Path
     with quickly(), mock.patch.object(films, "make_runtime", shared_runtime):
         paths = film(tmp_path / "second", say=heard.append)
     assert [path.name for path in paths] == ["corridor-1-after.gif"]
-    assert heard[0].startswith(f"no film of the agent before training: {tmp_path / 'first'} holds no run")
+    assert heard[0].startswith(f"no film of the agent before training: init_from: {tmp_path / 'first'} holds no run")
 
 
 def test_agent_before_training_is_initialised_in_the_training_games(tmp_path: Path) -> None:

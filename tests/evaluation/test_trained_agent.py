@@ -115,7 +115,7 @@ def test_run_starts_from_the_networks_of_another(trained: Path, tmp_path: Path) 
 
 
 def test_missing_run_of_init_from_is_a_user_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with quickly(), pytest.raises(UserError, match="nowhere holds no run"):
+    with quickly(), pytest.raises(UserError, match=r"init_from: .*nowhere holds no run"):
         train(dataclasses.replace(tiny(), init_from=str(tmp_path / "nowhere")), tmp_path / "run")
     assert capsys.readouterr().out == "", "no training is announced"
 

@@ -282,11 +282,11 @@ def read_networks(template: LearnerState, run_dir: Path) -> dict[str, PyTree]:
     Returns:
       Fields of a `LearnerState`; optimizers and duals are not among them.
     """
-    load_config(run_dir)  # refuses a directory without a run, and code outside this package without consent
     checkpoints = Checkpoints(run_dir / "checkpoints")
-    if not checkpoints.steps():
-        raise UserError(f"init_from: {run_dir} has no checkpoint to start from")
     try:
+        load_config(run_dir)  # refuses a directory without a run, and code outside this package without consent
+        if not checkpoints.steps():
+            raise UserError(f"{run_dir} has no checkpoint to start from")
         return {
             name: checkpoints.restore(getattr(template, name), part=f"learner.{name}").state
             for name in ("online", "method_state", "target_actor", "statistics")
