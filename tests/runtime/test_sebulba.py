@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from builders import assert_trees_close, call, small_actor, unroll
+from builders import SMALL_STEPS, assert_trees_close, call, small_actor, unroll
 from byol_explore.agent.state import Batch, LearnerState
 from byol_explore.config.config import Config
+from byol_explore.config.sections import VMPOConfig
 from byol_explore.envs.probes.worlds import CorridorProbe
 from byol_explore.networks.representation import Actor
 from byol_explore.runtime import actor_threads
@@ -64,6 +65,8 @@ def corridor() -> CorridorProbe:
 @functools.cache
 def inside() -> Inside:
     config = host_config(rounds_per_dispatch=2, synchronous=True)
+    # The order of sums depends on the devices. Rounding decides which of two equal advantages are among the best.
+    config = dataclasses.replace(config, vmpo=VMPOConfig(target_period=3, top_fraction=1.0), optimizer=SMALL_STEPS)
     anakin = Anakin(config, [corridor()], jax.devices()[:1])
     env_key, actor_key = jax.random.split(jax.random.key(0))
     learner = QuickSebulba(config, [Scripted()]).init(0).learner
@@ -85,12 +88,9 @@ def test_learning_equals_that_of_anakin(layout: str, monkeypatch: pytest.MonkeyP
     acting = record_pulls(monkeypatch, key=known.actor_keys)
     runtime = QuickSebulba(known.config, [Outside(corridor(), known.env_key)], learners, actors)
     state = jax.device_put(SebulbaState(known.first, np.zeros((), np.int32)), runtime._replicated)
-    # Adam turns differences in the last bits of small gradients into fractions of its step, 1e-3. The value head starts
-    # at 0, so the first gradients of its hidden layer are of that kind.
-    tolerance = 2e-5 if len(runtime.mesh.devices) == 1 else 1e-3
     for learned, expected in zip(known.learned, known.outputs, strict=True):
         state, output = runtime.dispatch(state)
-        assert_trees_close(host_copy(state.learner), learned, rtol=1e-4, atol=tolerance)
+        assert_trees_close(host_copy(state.learner), learned, rtol=1e-4, atol=2e-5)
         assert_trees_close(output.rollouts, expected.rollouts, rtol=1e-3, atol=1e-3)
         np.testing.assert_array_equal(output.finite.flags, expected.finite.flags)
         for name, values in expected.metrics.items():
