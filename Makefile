@@ -12,18 +12,22 @@ MARKS ?= not slow
 # Keep bytecode, even if the environment says otherwise: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: train test test-integrations test-ray drill-ray browser test-slow test-lean lint types benchmark benchmark-encoder screenshot drills clean
+.PHONY: train test test-integrations test-envpool test-ray drill-ray browser test-slow test-lean lint types benchmark benchmark-encoder screenshot drills clean
 
 train: .venv/installed
 	@$(BIN)/byol-explore train $(ARGS) || { code=$$?; \
 	  [ $$code != 2 ] || echo 'options are given in ARGS, for example: make train ARGS="--resume"' >&2; exit $$code; }
 
 test: .venv/installed-test lint types browser
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow" --ignore tests/integrations --ignore tests/cluster $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow" --ignore tests/integrations --ignore tests/cluster --ignore tests/envpools $(ARGS)
 
 # Curiosity in Stable-Baselines3 and TorchRL, and with real tensors.
 test-integrations: .venv/installed-integrations
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "$(MARKS)" tests/integrations $(ARGS)
+
+# EnvPool's MiniGrid against Farama's, step for step; its packages and assets take about 750 MB of the disk.
+test-envpool: .venv/installed-envpool
+	$(BIN)/python -m pytest tests/envpools $(ARGS)
 
 # Acting with Ray, one test after the other, because they share a cluster.
 test-ray: .venv/installed-ray
@@ -39,7 +43,7 @@ browser:
 
 # Tests that train or start several processes for minutes.
 test-slow: .venv/installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow --ignore tests/integrations --ignore tests/cluster $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow --ignore tests/integrations --ignore tests/cluster --ignore tests/envpools $(ARGS)
 
 # The core, installed without any extra.
 test-lean:
@@ -79,6 +83,10 @@ screenshot: .venv/installed browser
 .venv/installed-integrations: .venv/installed-test
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e ".[test,sb3,torchrl]" -c constraints.txt
+	touch $@
+
+.venv/installed-envpool: .venv/installed-test
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e ".[test,envpool]" -c constraints.txt
 	touch $@
 
 .venv/installed-ray: .venv/installed-test

@@ -111,6 +111,15 @@ def test_sebulba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert figures["counting_rooms_over_bare"] > 0.0
 
 
+def test_host_throughput(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(centering, "STEPS", 4)
+    name, settings = preset(tiny(env="gymnasium:CartPole-v1")), {"seconds": 0.05, "rounds": 1}
+    figures = figures_of("host_throughput", tmp_path, preset=name, env="gymnasium:CartPole-v1", num_envs=8, **settings)
+    assert figures["num_envs"] == 8
+    for what in ("adapter", "acting", "training"):
+        assert figures[f"{what}_steps_per_second"] > 0.0
+
+
 def test_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     """tests/cluster runs it with Ray."""
     monkeypatch.setitem(sys.modules, "ray", None)

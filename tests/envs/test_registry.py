@@ -75,7 +75,7 @@ def test_listed_names_can_be_made() -> None:
     families = list_environments()
     atari = [family for family in families if family.startswith("Atari")]
     ours = {SIZED, "MiniGrid", "XLand-MiniGrid", "Hard-Eight", "probe"}
-    assert set(families) == {*ours, ORIGINAL, "Gymnasium", "yours", *atari}
+    assert set(families) == {*ours, ORIGINAL, "Gymnasium", "EnvPool", "yours", *atari}
     assert families[atari[0]] == [f"atari:{game}" for game in HARD_GAMES]
     assert all(families.values())
     names = [

@@ -36,7 +36,8 @@ class Config:
     env: str = "rooms-6"
     """Environment, or several with commas for one agent that learns them all; `byol-explore envs` lists them."""
     env_kwargs: tuple[str, ...] = ()
-    """Keyword arguments, as name=value, of your own environments and of gymnasium.make. In Python a dict will do."""
+    """Keyword arguments, as name=value, of your own environments, of gymnasium.make and of envpool.make. In Python a
+    dict will do."""
     task_sampling: Annotated[str, OneOf(TASKS)] = "fixed"
     """Which of several tasks an environment plays: always the same one, evenly shared (fixed), or one that is drawn
     uniformly at the beginning of each episode, as in the paper (random). An environment with several tasks of its own,

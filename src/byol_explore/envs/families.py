@@ -180,6 +180,7 @@ class HardEightSettings(_Resolution):
 
 
 GYMNASIUM_IDS = ("ID for every registered ID, for example gymnasium:Acrobot-v1",)
+ENVPOOL_IDS = ("ID for every registered ID, for example envpool:MiniGrid-KeyCorridorS3R3-v0",)
 ENTRY_POINT = "vector_entry_point"
 VECTORIZATIONS = ("sync", "async", ENTRY_POINT)
 

@@ -58,7 +58,7 @@ class GymnasiumEnv(HostEnvironment):
         self.env_id, self.settings, self._kwargs = env_id, settings or GymnasiumSettings(), kwargs or {}
         self._wrappers = [_wrapper(path) for path in self.settings.wrappers]
         with (
-            _in_one_line(name, "cannot be made"),
+            errors_in_one_line(name, "cannot be made"),
             require_extra(name),
             contextlib.closing(self._vectorize(1, processes=False)) as probe,
         ):
@@ -80,7 +80,7 @@ class GymnasiumEnv(HostEnvironment):
         )
 
     def make_vector_env(self, num_envs: int, seed: int) -> "GymnasiumVectorEnv":
-        with _in_one_line(self.spec.name, "cannot be made"):
+        with errors_in_one_line(self.spec.name, "cannot be made"):
             return GymnasiumVectorEnv(self, *self._start(num_envs), seed)
 
     def _start(self, num_envs: int) -> tuple[VectorEnv, str]:
@@ -151,7 +151,7 @@ class GymnasiumVectorEnv(HostVectorEnv):
         name = self._env.spec.name
         if self._render_obstacle:
             raise UserError(f"environment {name!r} cannot be rendered: {self._render_obstacle}")
-        with _in_one_line(name, "cannot be rendered"):
+        with errors_in_one_line(name, "cannot be rendered"):
             envs = getattr(self._vector, "envs", None)
             frames = self._vector.render() if envs is None else [envs[0].render()]
             picture = np.asarray(frames[0] if frames else None)
@@ -210,7 +210,7 @@ def _wrapper(path: str) -> Callable[[gymnasium.Env], Any]:
 
 
 @contextlib.contextmanager
-def _in_one_line(name: str, what: str) -> Iterator[None]:
+def errors_in_one_line(name: str, what: str) -> Iterator[None]:
     """Turn exceptions into a UserError of one line: an unknown id, a missing package, a fault of the environment."""
     try:
         yield

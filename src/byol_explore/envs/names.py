@@ -45,8 +45,10 @@ FAMILIES = {  # by the prefix of their names; a new family needs a module and an
         "dm_hard_eight",
     ),
     "gymnasium:": Family("gymnasium_env:GymnasiumEnv", {"Gymnasium": "families:GYMNASIUM_IDS"}, "gymnasium"),
+    "envpool:": Family("envpool_env:EnvPoolEnv", {"EnvPool": "families:ENVPOOL_IDS"}),
 }
 PREFIXES = {family.section: prefix for prefix, family in FAMILIES.items() if family.section}
+OPEN_FAMILIES = ("gymnasium:", "envpool:")  # they check keyword arguments themselves
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class EnvSettings:
     """Settings of every family of environments, and keyword arguments for environments of users."""
 
     env_kwargs: tuple[str, ...] = ()
-    """Keyword arguments, as name=value, of your own environments and of gymnasium.make."""
+    """Keyword arguments, as name=value, of your own environments, of gymnasium.make and of envpool.make."""
     atari: AtariSettings = field(default_factory=AtariSettings)
     gymnasium: GymnasiumSettings = field(default_factory=GymnasiumSettings)
     hard_eight: HardEightSettings = field(default_factory=HardEightSettings)
@@ -75,7 +77,7 @@ class EnvSettings:
         if parse_kwargs(self.env_kwargs) and not any(map(_takes_kwargs, names)):
             raise UserError(
                 f"env_kwargs has {self.env_kwargs[0]!r}, but {shown} takes no keyword arguments: they are for "
-                "environments of your own and gymnasium:..."
+                "environments of your own, gymnasium:... and envpool:..."
             )
 
     def external(self, names: Sequence[str]) -> list[str]:
@@ -142,7 +144,7 @@ def _is_path(name: str) -> bool:
 
 
 def _takes_kwargs(name: str) -> bool:
-    return is_user_env(name) or name.startswith("gymnasium:")
+    return is_user_env(name) or name.startswith(OPEN_FAMILIES)
 
 
 _NAMED = {"true": True, "false": False, "none": None}

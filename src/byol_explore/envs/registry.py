@@ -10,6 +10,8 @@ from typing import Any
 from byol_explore.envs.interface import AnyEnvironment, HostEnvironment, JitEnvironment, list_tasks
 from byol_explore.envs.names import (
     FAMILIES,
+    OPEN_FAMILIES,
+    PREFIXES,
     SIZED,
     EnvSettings,
     find_family,
@@ -114,14 +116,14 @@ def make_env(name: str, /, **settings: Any) -> AnyEnvironment:
     Args:
       name: as `list_environments` shows it, or an import path.
       settings: those of its family (fields of `byol_explore.Config().atari` and the like); keyword arguments of its
-        factory for environments of your own, and of `gymnasium.make` for those of Gymnasium.
+        factory for environments of your own, and of `gymnasium.make` or `envpool.make` for theirs.
     """
     sections: dict[str, Any] = {}
     for section in sections_for([name]):
         part = getattr(_DEFAULTS, section)
         known = [item.name for item in dataclasses.fields(part)]
         own = {key: settings.pop(key) for key in known if key in settings}
-        if settings and section != "gymnasium":
+        if settings and PREFIXES[section] not in OPEN_FAMILIES:
             raise unknown_name(f"setting of {name}", next(iter(settings)), known)
         sections[section] = dataclasses.replace(part, **own)
     return make_envs([name], EnvSettings(format_kwargs(settings), **sections))[0]
@@ -142,8 +144,8 @@ def _keywords(factory: Callable[..., Any]) -> list[str]:
 
 def _check_kwargs(names: Sequence[str], kwargs: Mapping[str, Any]) -> None:
     """Raise a UserError for a keyword argument that no factory of these environments takes."""
-    if "gymnasium" in sections_for(names):
-        return  # Gymnasium checks them itself
+    if any(name.startswith(OPEN_FAMILIES) for name in names):
+        return
     factories = {name: ENVIRONMENTS.get(name) for name in names if is_user_env(name)}
     for word in kwargs:
         if not any(_accepted(factory, {word: None}) for factory in factories.values()):

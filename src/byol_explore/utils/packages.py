@@ -28,6 +28,7 @@ EXTRAS = {  # by extra: its modules, and the packages that provide them
     },
     "atari": {"ale_py": "ale-py"},
     "minigrid": {"minigrid": "minigrid"},
+    "envpool": {"envpool": "envpool"},
     "dm-hard-eight": {"dm_env_rpc": "dm-env-rpc"},
     "tensorboard": {"tensorboard": "tensorboard"},
     "wandb": {"wandb": "wandb"},
