@@ -11,13 +11,14 @@ import tyro
 from byol_explore.cli.parsing import parse, print_table
 from byol_explore.errors import UserError
 from byol_explore.study.file import Study, builtin_studies, read_study
-from byol_explore.study.plan import check_environments, command_line, plan_runs
+from byol_explore.study.plan import check_environments, command_line
 from byol_explore.utils.formatting import escape_unprintable
 from byol_explore.utils.interrupts import SignalGuard
 from byol_explore.utils.packages import require_extra
 
 if TYPE_CHECKING:
     from byol_explore.study.launchers import Launcher
+    from byol_explore.study.progress import RunState
 
 
 DESCRIPTION = """Run all runs of a study that are missing: several methods, tasks and seeds from one file. For example:
@@ -27,6 +28,7 @@ DESCRIPTION = """Run all runs of a study that are missing: several methods, task
   byol-explore study laptop --filter rnd --seeds 1        a part of it
   byol-explore study laptop --dry-run                     what would be run
   byol-explore study mine.toml --study-dir studies/mine   one of your own
+  byol-explore study methods --parallel 2                 chooses settings by trials: search.csv, chosen.toml
   byol-explore study laptop --launcher ray --address 10.0.0.1:6379 --cpus 2 --parallel 8      on a Ray cluster
 """
 
@@ -76,16 +78,18 @@ def run_study_command(arguments: Sequence[str]) -> int:
 
 
 def _run_missing(command: StudyCommand, study: Study, directory: Path) -> int:
+    from byol_explore.study.choice import diverged_runs, write_search_results
     from byol_explore.study.progress import read_run_state
-    from byol_explore.study.runner import check_study_dir, describe_exit, run_study
+    from byol_explore.study.runner import check_study_dir, plan_missing, run_study
     from byol_explore.training.output import make_display
 
-    launch, runs = _launcher(command), plan_runs(study, seeds=command.seeds, only=command.filter)
+    launch, runs = _launcher(command), plan_missing(study, directory, seeds=command.seeds, only=command.filter)
     check_study_dir(directory, study)
-    missing = [run for run in runs if read_run_state(run, directory).state != "done"]
-    complete = f"complete: {len(runs)} of {len(runs)} runs are done; see {escape_unprintable(directory)}"
+    diverged = diverged_runs(directory)
+    missing = [run for run in runs if run.name not in diverged and read_run_state(run, directory).state != "done"]
     if not missing:
-        print(complete)
+        write_search_results(study, directory)  # the process may have ended before it wrote them
+        print(_complete_message(len(runs), directory))
         return 0
     import jax
 
@@ -94,6 +98,9 @@ def _run_missing(command: StudyCommand, study: Study, directory: Path) -> int:
     if command.dry_run:
         for run in missing:
             print(escape_unprintable(command_line(run.train_arguments(directory))))
+        if study.search is not None:
+            seeds = ", ".join(map(str, study.search.report_seeds))
+            print(f"# when all trials of a variant have ended: its chosen settings on seeds {seeds}")
         return 0
     place = escape_unprintable(directory)
     print(f"{study.name}: {len(missing)} of {len(runs)} runs are missing; {command.parallel} at a time in {place}")
@@ -105,14 +112,30 @@ def _run_missing(command: StudyCommand, study: Study, directory: Path) -> int:
     except (SignalGuard.StoppedBySignal, KeyboardInterrupt):
         print(f"stopped; continue with: {_continue_command(command, directory)}")
         raise
+    return _report_end(command, states, directory)
+
+
+def _report_end(command: StudyCommand, states: "dict[str, RunState]", directory: Path) -> int:
+    """Print the runs that failed, or that all are done; return the exit code."""
+    from byol_explore.study.choice import is_final_failure
+    from byol_explore.study.runner import describe_exit
+
     failed = {name: state for name, state in states.items() if state.state == "failed"}
+    for name in [name for name, state in failed.items() if is_final_failure(name, state.exit_code)]:
+        print(f"diverged, which counts as unsolved: {name}: {failed.pop(name).message}")
     for name, state in failed.items():
         print(f"failed: {name} ({describe_exit(state.exit_code)}): {state.message}")
     if failed:
-        print(f"{len(failed)} of {len(runs)} runs failed; try them again with: {_continue_command(command, directory)}")
+        print(
+            f"{len(failed)} of {len(states)} runs failed; try them again with: {_continue_command(command, directory)}"
+        )
         return 1
-    print(complete)
+    print(_complete_message(len(states), directory))
     return 0
+
+
+def _complete_message(runs: int, directory: Path) -> str:
+    return f"complete: {runs} of {runs} runs are done; see {escape_unprintable(directory)}"
 
 
 def _launcher(command: StudyCommand) -> Callable[[int], "Launcher"]:

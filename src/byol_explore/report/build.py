@@ -35,7 +35,7 @@ from byol_explore.report.model import (
 )
 from byol_explore.report.page import GENERATOR, render_page
 from byol_explore.report.read_runs import read_study
-from byol_explore.report.reproduction import reproduce, settings_section
+from byol_explore.report.reproduction import reproduce, search_sections, settings_section
 from byol_explore.report.results import headline_section, tasks_section
 from byol_explore.report.scores import compute_scores
 from byol_explore.utils.files import atomic_directory
@@ -58,6 +58,7 @@ def build_report(directories: str | Path | Iterable[str | Path], *, main: str = 
     study = read_study(runs.roots[0])
     sections = [
         headline_section(runs, scores),
+        *search_sections(runs),
         learning(runs),
         tasks_section(runs, scores),
         *stages(runs),

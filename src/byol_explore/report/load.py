@@ -16,6 +16,7 @@ from byol_explore.config.presets import ABLATIONS
 from byol_explore.errors import UserError, unknown_name
 from byol_explore.registry import METHODS
 from byol_explore.report.read_runs import (
+    TRIALS,
     MetricColumns,
     natural_key,
     read_columns,
@@ -165,7 +166,9 @@ def _load_below(root: Path, found: dict[Path, Run], unreadable: list[str]) -> No
         raise UserError(f"{escape_unprintable(root)} is not a directory: name one that holds runs")
     below = list(walk_folders(root))
     if not any(folder.is_run or folder.why_unreadable for folder in below):
-        raise UserError(f"{escape_unprintable(root)} holds no run: no directory in it has config.json and {LOG_NAME}")
+        trials = f"; only trials of its search have run, in its directory {TRIALS}" if (root / TRIALS).is_dir() else ""
+        place = escape_unprintable(root)
+        raise UserError(f"{place} holds no run: no directory in it has config.json and {LOG_NAME}{trials}")
     for path, is_run, reason in below:
         if is_run and path.resolve() not in found:
             try:

@@ -17,7 +17,7 @@ from byol_explore.errors import UserError
 from byol_explore.report.load import Run, load_runs
 from byol_explore.report.maps_and_films import FilmFile, select_films, select_maps
 from byol_explore.report.model import round_nested
-from byol_explore.report.read_runs import MAX_FILM_FRAMES, MAX_FILM_PIXELS, MAX_LOG_LINES
+from byol_explore.report.read_runs import MAX_FILM_FRAMES, MAX_FILM_PIXELS, MAX_LOG_LINES, SEARCH
 from byol_explore.report.scores import compute_scores, even_indices
 from byol_explore.storage.metrics import find_log, iter_rows, write_packed_log
 from byol_explore.utils.files import DAMAGE_ERRORS, atomic_directory, read_json_object, read_safe_file
@@ -55,7 +55,8 @@ def publish_runs(directory: Path, target: Path) -> PublishResult:
             _publish(run, copy / run.directory.relative_to(directory), tasks[run.directory])
         for film in select_films(runs).shown:
             _publish_film(film, copy / film.path.relative_to(directory))
-        _copy(directory, "study.toml", copy)
+        for name in ("study.toml", SEARCH, "search.csv", "chosen.toml"):
+            _copy(directory, name, copy)
     return PublishResult(len(runs.runs), runs.unreadable)
 
 

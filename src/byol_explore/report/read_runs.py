@@ -27,6 +27,8 @@ from byol_explore.utils.formatting import error_text, escape_unprintable, trunca
 from byol_explore.utils.validation import validate
 
 CONFIG = "config.json"
+SEARCH = "search.json"  # of a study with a search
+TRIALS = "trials"  # its trials, beside study.toml
 
 # Limits of a report. Beyond them is an error that names the limit, or a part that is left out and listed on the page.
 # Reading
@@ -107,10 +109,12 @@ def _exists(path: Path) -> bool:
 
 
 def _child_folders(path: Path) -> list[Path]:
-    """Folders in reverse natural order (the caller pops from the end), without hidden ones and replaced runs."""
+    """Folders in reverse natural order (the caller pops from the end), without hidden, old and trial runs."""
     with os.scandir(path) as entries:
         names = [entry.name for entry in entries if _is_folder(entry)]
     names = [name for name in names if not name.startswith(".") and not is_old_run(name)]
+    if _exists(path / "study.toml"):  # a report of trials must name their folder
+        names = [name for name in names if name != TRIALS]
     return [path / name for name in sorted(names, key=natural_key, reverse=True)]
 
 

@@ -1,4 +1,4 @@
-"""Sections of the report that reproduce its runs: settings that differ, commands, a table of all runs."""
+"""Sections of the report that reproduce its runs: searched settings, settings that differ, commands, all runs."""
 
 import shlex
 from collections import defaultdict
@@ -10,9 +10,11 @@ from byol_explore.config.presets import ABLATIONS, PRESETS
 from byol_explore.errors import UserError
 from byol_explore.report.load import Run, Runs
 from byol_explore.report.model import Block, Cell, Section, Table, Text
-from byol_explore.report.read_runs import read_study
+from byol_explore.report.read_runs import SEARCH, read_study
 from byol_explore.report.scores import none_if_nan
-from byol_explore.utils.formatting import display_path, join_list
+from byol_explore.storage.metrics import to_float
+from byol_explore.utils.files import DAMAGE_ERRORS, read_json_object
+from byol_explore.utils.formatting import display_path, escape_unprintable, join_list, truncate
 
 _FIRST = ("preset", "env", "method", "ablation", "regime", "seed")  # order of a command's first options
 _DEFAULTS = flatten(to_dict(Config()))
@@ -115,3 +117,102 @@ def _values(runs: list[Run], name: str) -> list[str]:
 def format_setting(value: Any) -> str:
     """Format a value as on the command line."""
     return " ".join(map(format_setting, value)) if isinstance(value, tuple) else str(value)
+
+
+_SEARCH_NOTE = (
+    "Every variant has the same number of trials over the same ranges. Trials rank by solved runs on the seeds that "
+    "choose, then by the mean steps until runs are solved (an unsolved one counts with all steps), then by the last "
+    "success and return. Trial 0 is untuned. The best of many trials looks better on the seeds that chose it than on "
+    "others: compare variants by the reported columns, whose intervals are of 95% (bootstrap over seeds)."
+)
+_MAX_TRIAL_ROWS = 1_000
+
+
+def search_sections(runs: Runs) -> list[Section]:
+    """Show the searches whose studies are among the directories; a damaged search.json is left out."""
+    sections = []
+    for root in runs.roots:
+        try:
+            sections.append(_search_section(read_json_object(root, SEARCH)))
+        except DAMAGE_ERRORS:
+            continue
+    return sections
+
+
+def _search_section(data: dict[str, Any]) -> Section:
+    variants = {escape_unprintable(truncate(name)): each for name, each in data["variants"].items()}
+    seeds, reported = (", ".join(str(int(seed)) for seed in data[key]) for key in ("seeds", "report_seeds"))
+    columns = ["variant", "trials", "chosen trial", "solved", "steps", "untuned solved", "untuned steps",
+               "reported solved", "reported steps", "low", "high", "reported success (%)"]  # fmt: skip
+    rows = [_choice_row(name, each) for name, each in variants.items()]
+    title = f"Settings chosen on the seeds {seeds}, reported on the seeds {reported}"
+    trials = [_trial_row(name, trial) for name, each in variants.items() for trial in each["trials"]]
+    listing = [line for each in variants.values() for line in str(each["toml"]).splitlines()]
+    blocks: list[Block] = [
+        Table("search", title, columns, rows, _SEARCH_NOTE),
+        Table(
+            "trials",
+            "All trials",
+            ["variant", "trial", "chosen", "settings", "runs", "solved", "steps", "success (%)", "return"],
+            trials[:_MAX_TRIAL_ROWS],
+            f"Means over the runs of a trial. {len(trials):,} trials, of which at most {_MAX_TRIAL_ROWS:,} are shown.",
+        ),
+    ]
+    if listing:
+        blocks.append(
+            Text(["The chosen settings, for a study file:", *(f"    {escape_unprintable(line)}" for line in listing)])
+        )
+    return Section("search", "Search of settings", blocks)
+
+
+def _choice_row(name: str, variant: dict[str, Any]) -> list[Cell]:
+    trials, number, reported = variant["trials"], variant["chosen"], variant["reported"] or {}
+    best = trials[number] if number is not None else {"score": None}
+    steps, success = reported.get("steps") or {}, reported.get("success") or {}
+    return [
+        name,
+        len(trials),
+        None if number is None else int(number),
+        *_solved_and_steps(best["score"]),
+        *_solved_and_steps(trials[0]["score"]),
+        _solved(reported),
+        *(_number(steps.get(end)) for end in ("mean", "low", "high")),
+        _percent(success.get("mean")),
+    ]
+
+
+def _trial_row(name: str, trial: dict[str, Any]) -> list[Cell]:
+    score = trial["score"] or {}
+    settings = ", ".join(f"{key} = {format_setting(_as_tuple(value))}" for key, value in trial["settings"].items())
+    return [
+        name,
+        int(trial["trial"]),
+        "yes" if trial["chosen"] else "",
+        escape_unprintable(settings) or "untuned",
+        _number(score.get("runs")),
+        _number(score.get("solved")),
+        _number(score.get("steps")),
+        _percent(score.get("success")),
+        _number(score.get("episode_return")),
+    ]
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _solved_and_steps(score: dict[str, Any] | None) -> list[Cell]:
+    return [_solved(score or {}), _number((score or {}).get("steps"))]
+
+
+def _solved(score: dict[str, Any]) -> Cell:
+    return f"{int(score['solved'])} of {int(score['runs'])}" if score else None
+
+
+def _number(value: Any) -> float | None:
+    return none_if_nan(to_float(value))
+
+
+def _percent(value: Any) -> float | None:
+    number = _number(value)
+    return None if number is None else 100.0 * number

@@ -23,6 +23,8 @@ name = "far-sighted"                # the same variant on other tasks, with fewe
 settings = { curiosity.horizon = 8 }
 tasks = ["rooms-4"]
 seeds = 1
+
+With a table [search] the settings of every variant are chosen by trials: see `study/search.py`.
 """
 
 import re
@@ -38,11 +40,12 @@ from byol_explore.config.presets import ABLATIONS
 from byol_explore.errors import UserError, unknown_name
 from byol_explore.registry import METHODS
 from byol_explore.storage.metrics import MAX_STEPS
+from byol_explore.study.search import Search, parse_search
 
 MAX_BYTES = 1_000_000
 MAX_SEEDS = 1_000
 _KEYS = ("name", "description", "preset", "tasks", "multitask", "seeds", "steps", "methods", "ablations", "settings",
-         "variants", "needs")  # fmt: skip
+         "variants", "needs", "search")  # fmt: skip
 _OWN_KEYS = {"preset": "preset", "env": "tasks", "seed": "seeds", "steps": "steps", "method": "methods or variants",
              "ablation": "ablations or variants", "regime": "variants"}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -80,6 +83,7 @@ class Study:
     steps: int | None = None  # None takes the preset's
     settings: dict[str, Any] = field(default_factory=dict)
     variants: tuple[Variant, ...] = (Variant("byol-explore"),)
+    search: Search | None = None  # None runs the settings of the file
 
 
 def builtin_studies() -> dict[str, Study]:
@@ -127,6 +131,8 @@ def describe_difference(old: Any, new: Any) -> str | None:
         if item.name == "variants" and [each.name for each in before] == [each.name for each in now]:
             pair = next((one, other) for one, other in zip(before, now, strict=True) if one != other)
             return f"variant {pair[0].name!r}: {describe_difference(*pair)}"
+        if item.name == "search" and before is not None and now is not None:
+            return f"search: {describe_difference(before, now)}"
         return f"{item.name} was {_format_value(before)}, now {_format_value(now)}"
     return None
 
@@ -142,7 +148,21 @@ def _contents(data: dict[str, Any]) -> dict[str, Any]:
     if variants := _variants(data):
         _check_names(variants, contents["tasks"])
         contents["variants"] = tuple(variants)
+    if "search" in data:
+        contents["search"] = search = _search(data, variants)
+        contents["seeds"] = search.report_seeds
     return contents
+
+
+def _search(data: dict[str, Any], variants: list[Variant]) -> Search:
+    """Return the table [search]; raise a UserError for seeds and tasks that contradict it."""
+    if "seeds" in data:
+        raise UserError("seeds is given beside [search], which has search.seeds and search.report_seeds")
+    for variant in variants:
+        for key in ("seeds", "tasks", "steps"):
+            if getattr(variant, key) is not None:
+                raise UserError(f"variant {variant.name!r} has {key} of its own: with [search] all have the same")
+    return parse_search(data["search"], [variant.name for variant in variants] or [Variant("byol-explore").name])
 
 
 def _check_values(table: dict[str, Any], kind: type) -> dict[str, Any]:
@@ -151,7 +171,7 @@ def _check_values(table: dict[str, Any], kind: type) -> dict[str, Any]:
     values = {
         key: convert_value(key, value, types[key])
         for key, value in table.items()
-        if key in types and key not in ("seeds", "variants")
+        if key in types and key not in ("seeds", "variants", "search")
     }
     if "tasks" in values and not _check_unique("tasks", values["tasks"]):
         raise UserError("tasks is missing or empty: name at least one, as in tasks = ['rooms-6']")

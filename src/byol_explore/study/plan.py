@@ -2,7 +2,8 @@
 
 import functools
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,13 +14,14 @@ from byol_explore.config.sections import DistributedConfig
 from byol_explore.envs.names import is_external
 from byol_explore.errors import UserError, unknown_name
 from byol_explore.registry import require_consent
+from byol_explore.report.read_runs import TRIALS
 from byol_explore.study.file import MAX_SEEDS, Study, Variant
 
 
 class PlannedRun(NamedTuple):
     """One run of a study."""
 
-    name: str  # its directory inside the study's directory: rooms-6/rnd-seed0
+    name: str  # its directory inside the study's directory: rooms-6/rnd-seed0, trials/rooms-6/rnd-trial03-seed0
     variant: str
     config: Config
     cli_args: tuple[str, ...]  # options of `byol-explore train`
@@ -38,33 +40,84 @@ class PlannedRun(NamedTuple):
         return ["train", *self.cli_args, "--run-dir", str(directory), *resume, "--quiet"]
 
 
-def plan_runs(study: Study, *, seeds: int | None = None, only: str = "") -> list[PlannedRun]:
-    """Plan all runs, every variant of a seed before the next seed.
+def plan_runs(
+    study: Study, *, seeds: int | None = None, only: str = "", chosen: Mapping[str, int] | None = None,
+    trials: bool = True,
+) -> list[PlannedRun]:  # fmt: skip
+    """Plan all runs, every variant of a seed before the next seed; trials of a search before the others.
 
     Args:
       study: may name code outside this package, which needs consent.
       seeds: number of seeds, 0, 1, ..., that replace the study's. A variant with seeds of its own keeps its first ones.
       only: text that the names of the returned runs contain.
+      chosen: with [search], the number of the chosen trial by variant; others have no runs but their trials.
+      trials: with [search], plan the trials too.
     Returns:
       The runs. A UserError names the first one whose configuration is wrong.
     """
+    if seeds is not None and study.search is not None:
+        raise UserError(f"--seeds is {seeds}: {study.source} has [search], which names the seeds")
+    if seeds is not None and not 1 <= seeds <= MAX_SEEDS:
+        raise UserError(f"--seeds is {seeds}: it must be positive, and at most {MAX_SEEDS:,}")
+    if study.search is None:
+        runs = _plan(study, seeds)
+    else:
+        tried = [run for group in plan_trials(study).values() for each in group for run in each] if trials else []
+        runs = tried + _plan(_with_choices(study, chosen or {}), None)
+    selected = [run for run in runs if only in run.name]
+    if not selected:
+        later = "; runs with chosen settings follow their trials" if study.search is not None else ""
+        raise UserError(
+            f"--filter {only!r} matches none of the {len(runs)} runs; a name looks like {runs[0].name}{later}"
+        )
+    return selected
+
+
+def plan_trials(study: Study) -> dict[str, list[list[PlannedRun]]]:
+    """Plan the runs of a study's search, by variant and number of the trial."""
+    search = study.search
+    assert search is not None
+    tried = replace(study, seeds=search.seeds, tasks=search.tasks or study.tasks)
+    planned = {}
+    for variant in study.variants:
+        trials = [
+            replace(variant, name=f"{variant.name}-trial{number:02d}", settings={**variant.settings, **values})
+            for number, values in enumerate(search.values_of(variant.name))
+        ]
+        planned[variant.name] = [_plan(replace(tried, variants=(trial,)), None, f"{TRIALS}/") for trial in trials]
+    stop = planned[study.variants[0].name][0][0].config.stop_at_success_rate
+    if 0 < stop < search.success_rate:
+        raise UserError(
+            f"{study.source}: stop_at_success_rate is {stop}, below search.success_rate {search.success_rate}: no run "
+            "would be solved"
+        )
+    return planned
+
+
+def _with_choices(study: Study, chosen: Mapping[str, int]) -> Study:
+    """Return the study of the variants that have a choice, with the chosen settings."""
+    variants = []
+    for variant in (each for each in study.variants if each.name in chosen):
+        assert study.search is not None
+        values = study.search.values_of(variant.name)[chosen[variant.name]]
+        variants.append(replace(variant, settings={**variant.settings, **values}))
+    return replace(study, variants=tuple(variants))
+
+
+def _plan(study: Study, seeds: int | None, prefix: str = "") -> list[PlannedRun]:
+    """Plan the runs of a study without a search; `prefix` begins the names of their directories."""
     require_consent(_external_code(study), study.source)
     if study.preset not in PRESETS:
         raise UserError(f"{study.source}: {unknown_name('preset', study.preset, PRESETS.names())}")
-    if seeds is not None and not 1 <= seeds <= MAX_SEEDS:
-        raise UserError(f"--seeds is {seeds}: it must be positive, and at most {MAX_SEEDS:,}")
     runs = [
-        _plan_run(study, variant, task, seed)
+        _plan_run(study, variant, task, seed, prefix)
         for seed in _all_seeds(study, seeds)
         for task in dict.fromkeys(task for variant in study.variants for task in _tasks_of(study, variant))
         for variant in study.variants
         if task in _tasks_of(study, variant) and seed in _seeds_of(study, variant, seeds)
     ]
     _check_names(study, runs)
-    chosen = [run for run in runs if only in run.name]
-    if not chosen:
-        raise UserError(f"--filter {only!r} matches none of the {len(runs)} runs; a name looks like {runs[0].name}")
-    return chosen
+    return runs
 
 
 def _tasks_of(study: Study, variant: Variant) -> list[str]:
@@ -130,7 +183,7 @@ def check_environments(study: Study, runs: Sequence[PlannedRun]) -> None:
         raise UserError(f"{study.source}: {error}") from None
 
 
-def _plan_run(study: Study, variant: Variant, task: str, seed: int) -> PlannedRun:
+def _plan_run(study: Study, variant: Variant, task: str, seed: int, prefix: str) -> PlannedRun:
     settings = {**study.settings, **variant.settings}
     try:
         steps = variant.steps or study.steps or PRESETS.get(study.preset).config.steps
@@ -144,7 +197,7 @@ def _plan_run(study: Study, variant: Variant, task: str, seed: int) -> PlannedRu
         raise UserError(f"{study.source}: variant {variant.name!r}: {error}") from None
     ablation = {} if variant.ablation == "none" else {"ablation": variant.ablation}
     chosen = {"preset": study.preset, "method": variant.method, **ablation, **given}
-    name = f"{task_dir_name(task)}/{variant.name}-seed{seed}"
+    name = f"{prefix}{task_dir_name(task)}/{variant.name}-seed{seed}"
     return PlannedRun(name, variant.name, config, tuple(to_cli_args({**chosen, **settings})))
 
 

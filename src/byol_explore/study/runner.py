@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from byol_explore.errors import UserError
+from byol_explore.report.read_runs import SEARCH
+from byol_explore.study.choice import Selection, diverged_runs, is_final_failure
 from byol_explore.study.file import Study, describe_difference, read_study
 from byol_explore.study.launchers import Launcher, LocalProcesses, RunHandle, check_parallel
 from byol_explore.study.plan import PlannedRun, command_line, plan_runs
@@ -57,14 +59,21 @@ def run_study(
     check_parallel(parallel)
     if retries < 0:
         raise UserError(f"--retries is {retries}: it must not be negative")
-    chosen = plan_runs(study, seeds=seeds, only=only)
+    chosen = plan_missing(study, directory, seeds=seeds, only=only)
     check_study_dir(directory, study)
     lock = DirectoryLock(directory, doing="running a study", option="--study-dir")
     with contextlib.closing(display), lock:
         if not (directory / "study.toml").exists():
             atomic_write(directory / "study.toml", study.text)
         with contextlib.closing(launch(parallel)) as launcher:
-            return _Runner(study, directory, chosen, launcher, retries, display).run()
+            return _Runner(study, directory, chosen, launcher, retries, display, only).run()
+
+
+def plan_missing(study: Study, directory: Path, *, seeds: int | None = None, only: str = "") -> list[PlannedRun]:
+    """Plan the runs of a study, as `plan_runs` does, with those that the finished trials of its search have decided."""
+    if study.search is None or seeds is not None:
+        return plan_runs(study, seeds=seeds, only=only)
+    return Selection(study, directory).plan(only, diverged_runs(directory))
 
 
 def check_study_dir(directory: Path, study: Study) -> None:
@@ -84,17 +93,20 @@ class _Runner:
 
     def __init__(
         self, study: Study, directory: Path, chosen: Sequence[PlannedRun], launcher: Launcher, retries: int,
-        display: Display,
+        display: Display, only: str,
     ) -> None:  # fmt: skip
-        self.study, self.directory, self.display = study, directory, display
-        all_runs = {run.name: run for run in (*plan_runs(study), *chosen)}
+        self.study, self.directory, self.display, self.only = study, directory, display, only
+        self.selection = Selection(study, directory) if study.search is not None else None
+        all_runs = {run.name: run for run in (*plan_missing(study, directory), *chosen)}
         self.states = {name: read_run_state(run, directory) for name, run in all_runs.items()}
         self.chosen = [run.name for run in chosen]
-        self.queue = [run for run in chosen if self.states[run.name].state != "done"]
         for name, failure in read_failures(directory / "study.json").items():
-            if name not in self.chosen and name in self.states and self.states[name].state != "done":
+            is_kept = name not in self.chosen or is_final_failure(name, failure["exit_code"])
+            if is_kept and name in self.states and self.states[name].state != "done":
                 self.states[name] = self.states[name]._replace(**failure)
+        self.queue = [run for run in chosen if self.states[run.name].state not in ("done", "failed")]
         self.launcher = launcher
+        self.all_retries = retries
         self.retries = dict.fromkeys(self.chosen, retries)  # left for each run
         self.running: dict[int, tuple[PlannedRun, RunHandle]] = {}
         self.written: Mapping[str, RunState] = {}
@@ -104,6 +116,7 @@ class _Runner:
     def run(self) -> dict[str, RunState]:
         """Run until the queue is empty or a signal arrives; return the states of the chosen runs."""
         stopping = False
+        self._continue_search()
         with SignalGuard() as guard:
             try:
                 while self.running or (self.queue and not stopping):
@@ -166,6 +179,7 @@ class _Runner:
             if state.state == "done":
                 speed = f"{state.steps:,} steps in {state.seconds:.0f} s"
                 self.display.message(f"{run.name}: done, {speed}, {outcome_text(state)}")
+                self._continue_search()
             elif not stopping:
                 reason = child.last_log_line() or ("ended before its last step" if code == 0 else "printed nothing")
                 self._fail(run, state, reason)
@@ -181,6 +195,22 @@ class _Runner:
         else:
             self.states[run.name] = state._replace(state="failed", message=reason)
             self.display.message(message)
+            self._continue_search()
+
+    def _continue_search(self) -> None:
+        """Write what the trials have decided, and queue the runs with chosen settings that are new."""
+        if self.selection is None:
+            return
+        diverged = {name for name, state in self.states.items() if is_final_failure(name, state.exit_code)}
+        for run in self.selection.plan("", diverged):
+            if run.name not in self.states:
+                self.states[run.name] = read_run_state(run, self.directory)
+                if self.only in run.name:
+                    self.chosen.append(run.name)
+                    self.queue.append(run)
+                    self.retries[run.name] = self.all_retries
+        selection = self.selection
+        self._write(SEARCH, lambda: selection.write(diverged))
 
     def _kill_running(self) -> None:
         """End the running runs after an error or a second signal; their last checkpoints stay."""
@@ -206,14 +236,20 @@ class _Runner:
             self.display.log(bars)
 
     def _write_state(self, eta: float | None) -> None:
-        """Write study.json. If that fails, report it once; the runs do not depend on it."""
-        try:
+        def write() -> None:
             write_state(self.directory / "study.json", self.study.name, self.states, eta)
             self.written = dict(self.states)
+
+        self._write("study.json", write)
+
+    def _write(self, name: str, write: Callable[[], None]) -> None:
+        """Write a file. If that fails, report it once; the runs do not depend on it."""
+        try:
+            write()
         except OSError as error:
             if not self.reported_write_error:
                 self.reported_write_error = True
-                self.display.message(f"study.json cannot be written: {error_text(error)}")
+                self.display.message(f"{name} cannot be written: {error_text(error)}")
 
 
 def describe_exit(code: int | None) -> str:
