@@ -12,7 +12,7 @@ MARKS ?= not slow
 # Keep bytecode, even if the environment says otherwise: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: train test test-integrations test-envpool test-ray drill-ray browser test-slow test-lean lint types benchmark benchmark-encoder screenshot drills clean
+.PHONY: train test test-integrations test-envpool test-ray native test-native drill-ray browser test-slow test-lean lint types benchmark benchmark-encoder screenshot drills clean
 
 train: .venv/installed
 	@$(BIN)/byol-explore train $(ARGS) || { code=$$?; \
@@ -32,6 +32,13 @@ test-envpool: .venv/installed-envpool
 # Acting with Ray, one test after the other, because they share a cluster.
 test-ray: .venv/installed-ray
 	$(BIN)/python -m pytest -m "$(MARKS)" tests/cluster $(ARGS)
+
+# Build byol-explore-native, the compiled residual network of the paper's encoders, and install it into .venv. Needs GCC
+# or Clang.
+native: .venv/installed-native
+
+test-native: .venv/installed-test .venv/installed-native
+	$(BIN)/python -m pytest tests/native tests/networks/test_native_resnet.py $(ARGS)
 
 # Actors, inference servers and learners that are killed or stopped, fifty times.
 drill-ray: .venv/installed-ray
@@ -92,6 +99,11 @@ screenshot: .venv/installed browser
 .venv/installed-ray: .venv/installed-test
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e ".[test,ray]" -c constraints.txt
 	touch $@
+
+.venv/installed-native: .venv/installed $(wildcard native/*.* native/cpp/* native/src/byol_explore_native/*)
+	$(BIN)/pip install --quiet --disable-pip-version-check scikit-build-core cmake ninja
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps ./native
+	@touch $@
 
 clean:
 	rm -rf .venv .venv-lean

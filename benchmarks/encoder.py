@@ -1,7 +1,12 @@
-"""Compare the speed of the paper's Atari encoder in this package, in plain JAX and in PyTorch.
+"""Compare the speed of the paper's Atari encoder in this package, in byol-explore-native, in plain JAX and in PyTorch.
 
+Each round runs every contestant once. PyTorch takes part in several forms, with and without torch.compile, of which the
+fastest counts. `--threads 1` limits the process to one CPU.
+
+make native
 pip install torch==2.13.0
 python benchmarks/encoder.py --json encoder.json
+python benchmarks/encoder.py --threads 1 --json encoder-1.json
 """
 
 import os
@@ -20,7 +25,7 @@ from figures import show
 from flops import count_flops
 from rich.console import Console
 
-from byol_explore.networks import cpu_kernels
+from byol_explore.networks import cpu_kernels, native_resnet
 from byol_explore.networks.layers import trainable
 from byol_explore.networks.paper_encoders import AtariEncoder, ResidualUnit
 
@@ -46,6 +51,12 @@ class Arguments:
     chunk: tuple[int, ...] = (8, 64, 0)
     """Chunk sizes of PyTorch, of which the fastest is reported; 0 is the whole batch. Ours is 8
     (networks/cpu_kernels.py)."""
+    threads: int = 0
+    """CPUs that all may use; 0 for all of this machine."""
+    compile: bool = True
+    """PyTorch also takes part with torch.compile, which needs a C++ compiler."""
+    plain: bool = True
+    """Plain JAX takes part, which is slow."""
     json: Path | None = None
     """File to write the figures to."""
 
@@ -119,7 +130,7 @@ def jax_contestant(encoder: AtariEncoder, frames: jax.Array) -> tuple[Callable[[
 
 
 def torch_contestant(
-    network: nn.Module, frames: np.ndarray, chunk: int
+    network: Any, frames: np.ndarray, chunk: int
 ) -> tuple[Callable[[], Any], Callable[[], Any]]:  # fmt: skip
     """Return the forward pass and the gradient, computed in chunks of images whose gradients add up."""
     images = torch.from_numpy(frames).permute(0, 3, 1, 2)  # channels last in memory
@@ -137,6 +148,15 @@ def torch_contestant(
     return forward, both
 
 
+def torch_contestants(network: nn.Module, frames: np.ndarray, arguments: Arguments) -> dict[str, Any]:
+    """Return PyTorch's forms by name, each with its forward pass and its gradient."""
+    forms = {f"torch_{size}": torch_contestant(network, frames, size) for size in chunks(arguments)}
+    if arguments.compile:
+        compiled = torch.compile(network)
+        forms |= {f"torch_compiled_{size}": torch_contestant(compiled, frames, size) for size in chunks(arguments)}
+    return forms
+
+
 def chunks(arguments: Arguments) -> list[int]:
     """Return the different chunk sizes; 0 and sizes above the batch become the batch."""
     if not arguments.chunk or min(arguments.chunk) < 0:
@@ -144,13 +164,14 @@ def chunks(arguments: Arguments) -> list[int]:
     return sorted({min(size, arguments.frames) or arguments.frames for size in arguments.chunk})
 
 
-def check_same(encoder: AtariEncoder, ours: Any, plain: Any, theirs: dict[int, Any], network: nn.Module) -> None:
+def check_same(encoder: AtariEncoder, network: nn.Module, outputs: dict[str, Any]) -> None:
+    """Exit unless all are the same network: in the number of parameters, and in outputs up to rounding."""
     counts = [sum(x.size for x in jax.tree.leaves(trainable(encoder))), sum(x.numel() for x in network.parameters())]
     if counts[0] != counts[1]:
         sys.exit(f"not the same network: {counts[0]} parameters in JAX, {counts[1]} in PyTorch")
-    others = {"plain JAX": plain} | {f"PyTorch in chunks of {size}": seen.numpy() for size, seen in theirs.items()}
-    for name, other in others.items():
-        difference = float(np.abs(np.asarray(ours) - np.asarray(other)).max() / np.abs(np.asarray(other)).max())
+    ours = np.asarray(outputs["ours"])
+    for name, other in outputs.items():
+        difference = float(np.abs(ours - np.asarray(other)).max() / np.abs(ours).max())
         if not difference < 1e-3:
             sys.exit(f"not the same network: outputs differ from {name} by {difference:.1e} of the largest")
 
@@ -169,36 +190,56 @@ def race(contestants: Contestants, repetitions: int, title: str, console: Consol
     return {name: float(np.median(values)) for name, values in times.items()}
 
 
-def measure(arguments: Arguments, console: Console) -> dict[str, float]:
-    torch.set_num_threads(os.cpu_count() or 1)
+def jax_contestants(encoder: AtariEncoder, frames: jax.Array, arguments: Arguments) -> dict[str, Any]:
+    """Return the forms in JAX by name; `native` only if byol-explore-native is installed."""
+    forms = {}
+    if native_resnet.can_encode(encoder.resnet, frames):
+        forms["native"] = jax_contestant(encoder, frames)
+    with native_resnet.disable_native():
+        forms["ours"] = jax_contestant(encoder, frames)
+    if arguments.plain:
+        with cpu_kernels.disable_cpu_kernels():
+            forms["plain"] = jax_contestant(encoder, frames)
+    return forms
+
+
+def limit_threads(arguments: Arguments) -> int:
+    """Limit this process and PyTorch to `threads` CPUs, before JAX starts its threads. Returns their number."""
+    available = sorted(os.sched_getaffinity(0))
+    if not 0 <= arguments.threads <= len(available):
+        sys.exit(f"threads is {arguments.threads}: choose 1 to {len(available)}, or 0 for all")
+    used = available[: arguments.threads or len(available)]
+    os.sched_setaffinity(0, used)
+    torch.set_num_threads(len(used))
+    return len(used)
+
+
+def measure(arguments: Arguments, console: Console) -> dict[str, Any]:
+    figures: dict[str, Any] = {"frames": arguments.frames, "threads": limit_threads(arguments)}
     encoder = AtariEncoder(SHAPE, EMBEDDING, jax.random.key(0))
     frames = np.random.default_rng(0).integers(0, 256, (arguments.frames, *SHAPE)).astype(np.uint8)
     network = torch_encoder(encoder)
     with console.status("compiling"):
-        ours = jax_contestant(encoder, jnp.asarray(frames))
+        forms = jax_contestants(encoder, jnp.asarray(frames), arguments) | torch_contestants(network, frames, arguments)
         with cpu_kernels.disable_cpu_kernels():
-            plain = jax_contestant(encoder, jnp.asarray(frames))
             flops = count_flops(jax.grad(lambda e: jnp.sum(e(jnp.asarray(frames)))), encoder)
-    theirs = {size: torch_contestant(network, frames, size) for size in chunks(arguments)}
-    check_same(encoder, ours[0](), plain[0](), {size: each[0]() for size, each in theirs.items()}, network)
+        check_same(encoder, network, {name: forward() for name, (forward, _) in forms.items()})
+    figures["instruction_set"] = native_resnet.announcement() or "byol-explore-native is not installed"
     matrix, product = jnp.ones((SIZE, SIZE)), jax.jit(lambda x: x @ x)
-    figures: dict[str, float] = {"frames": arguments.frames}
     for index, name in enumerate(("fwd", "fwd_bwd")):
-        contestants: Contestants = {"plain": plain[index], "ours": ours[index]}
-        contestants |= {f"torch_{size}": each[index] for size, each in theirs.items()}
-        if name == "fwd_bwd":
-            contestants["gemm"] = lambda: jax.block_until_ready(product(matrix))
+        contestants: Contestants = {form: passes[index] for form, passes in forms.items()}
+        contestants["gemm"] = lambda: jax.block_until_ready(product(matrix))
         seconds = race(contestants, arguments.repetitions, name, console)
-        for other in ("plain", "ours", *(f"torch_{size}" for size in theirs)):
-            figures[f"{other}_{name}_frames_per_second"] = arguments.frames / seconds[other]
-        best = min(theirs, key=lambda size: seconds[f"torch_{size}"])
-        figures[f"torch_best_chunk_{name}"] = best
-        figures[f"ours_over_plain_{name}"] = seconds["plain"] / seconds["ours"]
-        figures[f"ours_over_torch_{name}"] = seconds[f"torch_{best}"] / seconds["ours"]
-    gemm = 2.0 * SIZE**3 / seconds["gemm"]
-    figures["gflops"] = flops / seconds["ours"] / 1e9
-    figures["gemm_gflops"] = gemm / 1e9
-    figures["flop_share_of_gemm"] = flops / seconds["ours"] / gemm
+        figures |= {f"{form}_{name}_frames_per_second": arguments.frames / seconds[form] for form in forms}
+        best = min((form for form in forms if form.startswith("torch")), key=seconds.__getitem__)
+        figures[f"torch_best_{name}"] = best
+        for form in [form for form in forms if not form.startswith("torch")]:
+            figures[f"{form}_over_torch_{name}"] = seconds[best] / seconds[form]
+        for form in ("native", "ours"):
+            if form in forms:
+                figures[f"{form}_flop_share_of_gemm_{name}"] = (
+                    flops * (1 / 3 if name == "fwd" else 1) / seconds[form] / (2.0 * SIZE**3 / seconds["gemm"])
+                )
     return figures
 
 

@@ -33,6 +33,9 @@ else:
 if importlib.util.find_spec("ray") is None:
     collect_ignore.append("cluster")  # `make test-ray` installs it
 
+if importlib.util.find_spec("byol_explore_native") is None:
+    collect_ignore.append("native")  # `make test-native` builds it
+
 XLA_FLAG = "--xla_cpu_use_fusion_emitters=false"
 LONGEST = ("test_learner_probes.py", "test_centering_warmup.py", "test_examples.py", "test_learner.py")
 

@@ -151,7 +151,8 @@ def test_every_test_file_has_its_module() -> None:
     orphans = []
     for path in sorted(tests.rglob("test_*.py")):
         package = path.parent.relative_to(tests)
-        if package == Path() or package.parts[0] in ("benchmarks", "cluster", "drills", "envpools", "integrations"):
+        separate = ("benchmarks", "cluster", "drills", "envpools", "integrations", "native")
+        if package == Path() or package.parts[0] in separate:
             continue
         names = [each.stem for each in (ROOT / package).glob("*.py")]
         if not any(path.stem == f"test_{name}" or path.stem.startswith(f"test_{name}_") for name in names):

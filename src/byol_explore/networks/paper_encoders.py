@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt8
 
 from byol_explore.config.sections import NetworkConfig
-from byol_explore.networks import cpu_kernels
+from byol_explore.networks import cpu_kernels, native_resnet
 from byol_explore.networks.cores import LSTM, LSTMState
 from byol_explore.networks.encoders import ObservationEncoder
 from byol_explore.networks.layers import (
@@ -87,6 +87,8 @@ class ResNet(eqx.Module):
 
     def __call__(self, image: UInt8[Array, "n H W c"]) -> Float[Array, "n features"]:
         """Encode images and flatten the result."""
+        if native_resnet.can_encode(self, image):
+            return native_resnet.encode(self, image)
         if cpu_kernels.use_cpu_kernels():
             return cpu_kernels.map_in_chunks(ResNet._encode, self, image)
         return self._encode(image)

@@ -15,6 +15,7 @@ from byol_explore.agent.state import with_hyperparams
 from byol_explore.config.config import Config
 from byol_explore.curiosity.method import prediction_error_growth
 from byol_explore.errors import DivergenceError, EnvironmentFailure
+from byol_explore.networks import native_resnet
 from byol_explore.networks.encoders import select_encoders
 from byol_explore.ops.arrays import first_nonfinite
 from byol_explore.runtime.base import Runtime, local_copy
@@ -27,6 +28,7 @@ from byol_explore.training.output import Bar, Display, Writer, make_writers, tra
 from byol_explore.utils.files import atomic_write
 from byol_explore.utils.interrupts import SignalGuard
 
+PAPER_ENCODERS = {"atari", "hard-eight"}  # those with a residual network
 SOLVED_SUCCESS = 0.95  # success rate over a full episode window from which a task counts as solved
 
 
@@ -158,6 +160,8 @@ class TrainingLoop:
         encoders = dict.fromkeys(select_encoders(config.network, self.runtime.learner.spec).values())
         names = f"{' and '.join(encoders)} encoder{'s' if len(encoders) > 1 else ''}"
         self.display.message(f"training {config.env} with {config.method} in {self.directory} ({names})")
+        if not PAPER_ENCODERS.isdisjoint(encoders) and (kernel := native_resnet.announcement()):
+            self.display.message(kernel)
         if config.total_steps != config.steps:
             whole = f"{config.steps_per_dispatch:,} steps each"
             self.display.message(f"steps {config.steps:,} become {config.total_steps:,}: whole dispatches of {whole}")

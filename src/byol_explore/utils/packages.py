@@ -33,6 +33,7 @@ EXTRAS = {  # by extra: its modules, and the packages that provide them
     "tensorboard": {"tensorboard": "tensorboard"},
     "wandb": {"wandb": "wandb"},
     "ray": {"ray": "ray"},
+    "native": {"byol_explore_native": "byol-explore-native"},
     "sb3": {"stable_baselines3": "stable-baselines3", "sb3_contrib": "sb3-contrib"},
     "torchrl": {"torchrl": "torchrl", "tensordict": "tensordict"},
 }
@@ -69,7 +70,7 @@ def versions() -> dict[str, str]:
         "byol-explore": byol_explore.__version__,
         **({"commit": commit} if commit else {}),
         "python": platform.python_version(),
-        **{name: installed for name in ("jax", "jaxlib") if (installed := _installed(name))},
+        **{name: installed for name in ("jax", "jaxlib", "byol-explore-native") if (installed := _installed(name))},
     }
 
 
