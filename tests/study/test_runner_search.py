@@ -13,6 +13,7 @@ from byol_explore.study import runner
 from byol_explore.study.file import Study, parse_study
 from byol_explore.study.plan import PlannedRun, plan_runs
 from byol_explore.study.runner import run_study
+from byol_explore.training.output import Display
 
 TEXT = """
 name = "hunt"
@@ -24,6 +25,7 @@ settings.stop_at_success_rate = 0
 trials = 4
 seeds = [0, 1]
 report_seeds = [5, 6]
+draw_seed = 2
 [search.ranges]
 curiosity.mixing.log-uniform = [0.003, 1.0]
 """
@@ -54,6 +56,10 @@ def nearest(study: Study = STUDY) -> int:
     return min(range(len(mixing)), key=lambda trial: abs(mixing[trial] - 0.1))
 
 
+def test_the_stand_in_prefers_a_drawn_trial() -> None:
+    assert nearest() == 3
+
+
 def test_chosen_settings_run_on_the_report_seeds(tmp_path: Path) -> None:
     states = run_study(STUDY, tmp_path / "s", parallel=2)
     trials = [name for name in states if name.startswith("trials/")]
@@ -67,6 +73,17 @@ def test_chosen_settings_run_on_the_report_seeds(tmp_path: Path) -> None:
     assert {run.name for run in plan_runs(STUDY, chosen={"rnd": nearest(), "icm": nearest()}, trials=False)} == reported
     assert {(tmp_path / "s" / name).exists() for name in ("search.csv", "chosen.toml")} == {True}
     assert set(json.loads((tmp_path / "s" / "study.json").read_text())["runs"]) == set(states)
+
+
+def test_choices_are_announced_once(tmp_path: Path) -> None:
+    messages: list[str] = []
+    display = Display()
+    display.message = messages.append
+    run_study(STUDY, tmp_path / "s", only="/rnd", display=display)
+    assert STUDY.search is not None
+    mixing = STUDY.search.values_of("rnd")[nearest()]["curiosity.mixing"]
+    chosen = [text for text in messages if "chosen" in text]
+    assert chosen == [f"rnd: chosen is trial {nearest()}, curiosity.mixing = {mixing}"]
 
 
 def test_a_search_that_stopped_continues_to_the_same_choice(tmp_path: Path) -> None:

@@ -127,6 +127,11 @@ class Selection:
         choices = {name: choose(self.trial_scores(name, diverged)) for name in self._trials}
         return {name: number for name, number in choices.items() if number is not None}
 
+    def describe(self, variant: str, trial: int) -> str:
+        """Return the changed settings of a trial in words."""
+        values = self.search.values_of(variant)[trial]
+        return ", ".join(f"{name} = {_toml(value)}" for name, value in values.items()) or "untuned"
+
     def trial_scores(self, variant: str, diverged: Collection[str]) -> list[TrialScore | None]:
         return [self._score(runs, diverged) for runs in self._trials[variant]]
 

@@ -107,6 +107,7 @@ class _Runner:
         self.queue = [run for run in chosen if self.states[run.name].state not in ("done", "failed")]
         self.launcher = launcher
         self.all_retries = retries
+        self.announced: set[str] = set()  # variants whose choice was shown
         self.retries = dict.fromkeys(self.chosen, retries)  # left for each run
         self.running: dict[int, tuple[PlannedRun, RunHandle]] = {}
         self.written: Mapping[str, RunState] = {}
@@ -202,6 +203,10 @@ class _Runner:
         if self.selection is None:
             return
         diverged = {name for name, state in self.states.items() if is_final_failure(name, state.exit_code)}
+        for variant, trial in self.selection.chosen(diverged).items():
+            if variant not in self.announced:
+                self.announced.add(variant)
+                self.display.message(f"{variant}: chosen is trial {trial}, {self.selection.describe(variant, trial)}")
         for run in self.selection.plan("", diverged):
             if run.name not in self.states:
                 self.states[run.name] = read_run_state(run, self.directory)
