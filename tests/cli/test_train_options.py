@@ -25,7 +25,9 @@ def train_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Record the arguments of `train` instead of training."""
     calls: list[Any] = []
 
-    def train(config: Config, run_dir: Path | None, *, resume: bool, force: bool, quiet: bool) -> RunSummary:
+    def train(
+        config: Config, run_dir: Path | None, *, resume: bool, force: bool, quiet: bool, accept_config: bool
+    ) -> RunSummary:  # fmt: skip
         assert not (force and resume)
         calls.append((config, run_dir, resume, quiet))
         return RunSummary(Path("somewhere"), {**NOTHING, "steps": 0, "seconds": 0.0})

@@ -16,10 +16,11 @@ from byol_explore.agent.state import LearnerState
 from byol_explore.cli.main import main
 from byol_explore.cli.runs import summary_line
 from byol_explore.config.config import Config
+from byol_explore.doctor import probe
 from byol_explore.doctor.diagnose import diagnose
-from byol_explore.doctor.evidence import VERDICTS, Finding, Verdict, worst_first
+from byol_explore.doctor.evidence import VERDICTS, Evidence, Finding, Verdict, worst_first
 from byol_explore.storage.checkpoint import Checkpoints
-from byol_explore.storage.metrics import write_packed_log
+from byol_explore.storage.metrics import format_row, write_packed_log
 from byol_explore.storage.run_directory import write_config
 from report.synthetic import make_rows, write_run
 from runs import damage, largest_file, quickly, run, shared_runtime, tiny
@@ -177,3 +178,15 @@ def test_damaged_compressed_log_is_an_error_of_one_line(tmp_path: Path, capsys: 
     log.write_bytes(log.read_bytes()[:40])
     assert main(["doctor", str(directory)]) == 2
     assert "cannot be read: metrics.jsonl.gz is damaged" in " ".join(capsys.readouterr().err.split())
+
+
+def test_damaged_lines_of_the_log_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(probe, "probe_run", lambda _, config, rows: Evidence(config, rows, why_no_probe="not asked"))
+    directory = write_run(tmp_path, "mine-seed0")
+    lines = [format_row(row) for row in make_rows([0.0, 0.5, 1.0])]
+    lines[1] = lines[1].replace('"steps": 200', '"steps": 201')
+    (directory / "metrics.jsonl").write_text("".join(lines))
+    assert main(["doctor", str(directory), "--json"]) == 0
+    assert capsys.readouterr().err == f"{directory}/metrics.jsonl: line 2 is damaged and left out\n"

@@ -16,7 +16,7 @@ from byol_explore.report.maps_and_films import select_films
 from byol_explore.report.model import Block, HeatMap, Picture, Plot, Report, Table
 from byol_explore.report.publish import publish_runs
 from byol_explore.report.read_runs import MAX_LOG_LINES
-from byol_explore.storage.metrics import PACKED_LOG_NAME, iter_rows
+from byol_explore.storage.metrics import PACKED_LOG_NAME, read_metrics
 from report.samples import sample_gif
 from report.synthetic import make_rows, write_run
 
@@ -57,7 +57,7 @@ def copied(target: Path) -> set[str]:
 
 def test_copy_has_packed_logs_and_shown_maps_and_films(tmp_path: Path) -> None:
     write_study(tmp_path / "study")
-    assert publish_runs(tmp_path / "study", tmp_path / "copy") == (4, [])
+    assert publish_runs(tmp_path / "study", tmp_path / "copy") == (4, [], [])
     every = {f"world/{variant}-seed{seed}" for variant in ("byol-explore", "rnd") for seed in (0, 1)}
     first = {run for run in every if run.endswith("0")}
     assert copied(tmp_path / "copy") == {
@@ -102,7 +102,7 @@ def _flat(value: Any) -> list[Any]:
 def test_copy_has_all_metrics_with_fewer_digits(tmp_path: Path) -> None:
     write_study(tmp_path / "study")
     publish_runs(tmp_path / "study", tmp_path / "copy")
-    row, _ = iter_rows(tmp_path / "copy/world/rnd-seed0" / PACKED_LOG_NAME)
+    row, _ = read_metrics(tmp_path / "copy/world/rnd-seed0" / PACKED_LOG_NAME)
     assert (row["success_rate"], row["uncertainty"], row["loss"]) == (0.11111, 3.1416, 1.5)
     assert row["tasks"]["rooms-4"] == {"success_rate": 0.14286, "return_mean": 0.33333}
 
@@ -135,7 +135,7 @@ def test_readable_parts_of_damaged_runs_are_copied(tmp_path: Path) -> None:
     (run / "films").mkdir()
     (run / "films" / "rooms-6-after.gif").write_bytes(b"GIF89a, but no more")
     publish_runs(tmp_path / "study", tmp_path / "copy")
-    first, second = iter_rows(tmp_path / "copy" / run.name / PACKED_LOG_NAME)
+    first, second = read_metrics(tmp_path / "copy" / run.name / PACKED_LOG_NAME)
     assert math.isnan(first["a"])
     assert (first["b"], second) == (-math.inf, {"steps": 2})
     assert copied(tmp_path / "copy" / run.name) == {"config.json", "summary.json", PACKED_LOG_NAME}

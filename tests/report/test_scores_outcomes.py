@@ -11,7 +11,7 @@ from report.synthetic import make_rows, returns, undefined, write_run, write_stu
 
 
 def runs_of(*tasks: str) -> Runs:
-    return Runs([], [], list(tasks), [], [], frozenset())
+    return Runs([], [], list(tasks), [], [], [], frozenset())
 
 
 def test_best_is_maximum_of_mean_not_mean_of_maxima(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from byol_explore.errors import UserError
 from byol_explore.storage.checkpoint import Checkpoints, Score
+from byol_explore.utils.files import add_checksum, split_checksum
 from runs import damage
 
 
@@ -112,9 +114,15 @@ def test_a_second_number_of_a_score_only_breaks_ties(checkpoints: Checkpoints) -
 def test_a_checkpoint_without_readable_score_is_not_the_best(checkpoints: Checkpoints) -> None:
     save(checkpoints, 1)
     assert checkpoints.scores() == {1: 0.0}
-    for text in ("{ half", "[]", "{}", "7"):
+    metadata = json.loads((folder(checkpoints, 1) / "meta" / "metadata").read_text())
+    changed = [json.dumps({**metadata, "score": 9.0}), *(
+        json.dumps(add_checksum({**split_checksum(metadata)[0], "score": score}))
+        for score in ("high", [None], {}, [[1.0], [2.0, 3.0]])
+    )]  # fmt: skip
+    for text in ("{ half", "[]", "{}", "7", "null", "[" * 10**5, *changed):
         (folder(checkpoints, 1) / "meta" / "metadata").write_text(text)
         assert checkpoints.best_step() is None
+        assert checkpoints.without_score() == ["step_000000000001 (its score is damaged)"]
     save(checkpoints, 2)
     assert checkpoints.best_step() == 2
 

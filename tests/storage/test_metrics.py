@@ -86,3 +86,87 @@ def test_the_table_imports_nothing_heavy() -> None:
     heavy = {"jax", "numpy", "matplotlib", "rich"}
     code = f"import sys, byol_explore.storage.metrics; print({heavy} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
+
+
+def log_of(directory: Path, count: int = 4) -> Path:
+    """Write a log with checksums."""
+    path = directory / "metrics.jsonl"
+    rows = [{"steps": step, "success_rate": step / 8, "tasks": {"a": [1.5, None]}} for step in range(1, count + 1)]
+    path.write_text("".join(map(metrics.format_row, rows)))
+    return path
+
+
+def test_readers_of_json_lines_see_one_more_key(tmp_path: Path) -> None:
+    lines = log_of(tmp_path).read_text().splitlines()
+    assert [list(json.loads(line)) for line in lines] == [["steps", "success_rate", "tasks", "crc"]] * 4
+    assert metrics.read_metrics(tmp_path / "metrics.jsonl")[1] == {
+        "steps": 2,
+        "success_rate": 0.25,
+        "tasks": {"a": [1.5, None]},
+    }
+
+
+def test_no_changed_byte_of_a_log_changes_a_row(tmp_path: Path) -> None:
+    """Change every byte once. A row is read as it was written, or its line is named."""
+    path = log_of(tmp_path, 2)
+    content, rows = path.read_bytes(), metrics.read_metrics(path)
+    for place in range(len(content)):
+        for bit in (1, 4):
+            path.write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+            reader = metrics.LogReader(path)
+            found = list(reader)
+            assert all(row in rows for row in found), path.read_text()
+            assert found == rows or reader.damaged or (len(found) < 2 and not path.read_bytes().endswith(b"\n"))
+
+
+def test_damaged_lines_are_named(tmp_path: Path) -> None:
+    path = log_of(tmp_path, 9)
+    reader = metrics.LogReader(path)
+    assert len(list(reader)) == 9
+    assert reader.describe_damage() is None
+    lines = path.read_text().splitlines()
+    lines[2] = lines[2].replace('"steps": 3', '"steps": 8')
+    path.write_text("\n".join(lines) + "\n")
+    assert [row["steps"] for row in reader] == [1, 2, 4, 5, 6, 7, 8, 9]
+    assert reader.describe_damage() == "metrics.jsonl: line 3 is damaged and left out"
+    lines = [line.replace("true", "false") if index % 2 else "{" for index, line in enumerate(lines)]
+    path.write_text("\n".join([*lines, "[]", '{"steps": 10}', '{"steps": 11, "cr']))
+    assert [row["steps"] for row in reader] == [2, 4, 6, 8]
+    words = "metrics.jsonl: lines 1, 3, 5, 7, 9 and 2 more are damaged and dropped"
+    assert reader.describe_damage("dropped") == words
+
+
+def test_a_log_without_any_checksum_is_read(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"steps": 1}\n{"steps": 2}\n')
+    reader = metrics.LogReader(tmp_path / "metrics.jsonl")
+    assert [row["steps"] for row in reader] == [1, 2]
+    assert reader.damaged == []
+
+
+def test_a_packed_log_is_checked_by_its_archive(tmp_path: Path) -> None:
+    rows = [{"steps": step, "success_rate": step / 7} for step in range(1, 50)]
+    metrics.write_packed_log(tmp_path, rows)
+    path = tmp_path / metrics.PACKED_LOG_NAME
+    content = path.read_bytes()
+    assert metrics.read_metrics(path) == rows
+    for place in range(10, len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
+        with pytest.raises(ValueError, match=r"^metrics\.jsonl\.gz is damaged: "):
+            metrics.read_metrics(path)
+
+
+def test_the_last_row_of_a_log_is_an_intact_one(tmp_path: Path) -> None:
+    content = log_of(tmp_path).read_bytes()
+    assert metrics.parse_last_row(content)["steps"] == 4
+    assert metrics.parse_last_row(content.replace(b'"steps": 4', b'"steps": 5'))["steps"] == 3
+    assert metrics.parse_last_row(content + b'{"steps": 9}\n')["steps"] == 4
+    assert metrics.parse_last_row(b'{"steps": 9}\n{"ste')["steps"] == 9
+    assert metrics.parse_last_row(b"") == {}
+
+
+def test_lines_of_a_resumed_log_continue_each_other(tmp_path: Path) -> None:
+    """A line that was repeated, or moved back, is not written again."""
+    path = log_of(tmp_path)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:2], lines[1], lines[0], *lines[2:]]))
+    assert [row["steps"] for row in metrics.rows_until(path, 3)[0]] == [1, 2, 3]

@@ -12,13 +12,16 @@ from byol_explore.config.config import Config
 from byol_explore.config.sections import CuriosityConfig, LogConfig, NetworkConfig
 from byol_explore.errors import EnvironmentFailure, UserError
 from byol_explore.runtime.make import resolve_devices
-from byol_explore.storage.run_directory import check_resumable, check_run_dir, load_config, save_traceback
+from byol_explore.storage.run_directory import check_resumable, check_run_dir, load_config, save_traceback, write_config
 from byol_explore.training import train as train_module
 from byol_explore.training.train import train
 from runs import (
+    DISPATCH,
+    HALF,
     config_for,
     files,
     half,
+    quickly,
     run,
     shared_runtime,
     tiny,
@@ -186,3 +189,90 @@ def test_an_unreadable_config_is_refused(tmp_path: Path, text: str, complaint: s
         load_config(tmp_path)
     with pytest.raises(UserError, match="holds no run"):
         load_config(tmp_path / "nowhere")
+
+
+def edit(directory: Path, before: str, now: str) -> None:
+    path = directory / "config.json"
+    assert path.read_text().count(before) == 1
+    path.write_text(path.read_text().replace(before, now))
+
+
+def refusal(directory: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        load_config(directory)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+ACCEPT = "restore it, or continue with train --resume --accept-config"
+
+
+def test_a_changed_configuration_is_named_field_by_field(root: Path, tmp_path: Path) -> None:
+    directory = half(root, tmp_path / "run")
+    edit(directory, '"epsilon_mean": 0.001', '"epsilon_mean": 2.001')
+    edit(directory, '"seed": 0', '"seed": 4')
+    last = f"step_{HALF * DISPATCH:012d}"
+    changes = f"seed is 4, in {last} 0, vmpo.epsilon_mean is 2.001, in {last} 0.001"
+    where = directory / "config.json"
+    assert refusal(directory) == f"{where} was changed since it was written: {changes}; {ACCEPT}"
+    config = load_config(directory, accept_changes=True)
+    assert (config.seed, config.vmpo.epsilon_mean) == (4, 2.001)
+
+
+def test_no_changed_byte_of_a_configuration_changes_a_setting(root: Path, tmp_path: Path) -> None:
+    directory = half(root, tmp_path / "run")
+    config, path = load_config(directory), directory / "config.json"
+    content, seen = path.read_bytes(), {"read": 0, "refused": 0}
+    for place in range(0, len(content), 3):
+        path.write_bytes(content[:place] + bytes([content[place] ^ (1 << place % 7)]) + content[place + 1 :])
+        try:
+            assert load_config(directory) == config
+            seen["read"] += 1
+        except UserError:
+            seen["refused"] += 1
+    assert seen["refused"] > 10 * seen["read"] > 0, "a changed space changes nothing"
+
+
+def test_a_configuration_of_another_run_is_refused(root: Path, tmp_path: Path) -> None:
+    directory = half(root, tmp_path / "run")
+    write_config(directory, dataclasses.replace(load_config(directory), algorithm="ppo"))
+    assert "algorithm is 'ppo', in step_" in refusal(directory)
+
+
+def test_settings_that_training_may_change_are_no_damage(root: Path, tmp_path: Path) -> None:
+    """A run that was continued with more steps and then killed has no checkpoint with them yet."""
+    directory = half(root, tmp_path / "run")
+    write_config(directory, dataclasses.replace(load_config(directory), steps=10**6))
+    assert load_config(directory).steps == 10**6
+    edit(directory, '"steps": 1000000', '"steps": 1000001')
+    assert "steps is 1000001, in step_" in refusal(directory)
+
+
+def test_a_changed_configuration_without_checkpoint_is_refused(tmp_path: Path) -> None:
+    write_config(tmp_path, tiny())
+    edit(tmp_path, '"seed": 0', '"seed": 4')
+    where = tmp_path / "config.json"
+    assert refusal(tmp_path) == f"{where} was changed since it was written: its checksum does not match; {ACCEPT}"
+
+
+@pytest.mark.parametrize("text", [None, "", "{", '{"steps": null}', "[" * 10**5, "[1]", "\0"])
+def test_a_checkpoint_replaces_an_unreadable_configuration(root: Path, tmp_path: Path, text: str | None) -> None:
+    directory = half(root, tmp_path / "run")
+    config, path = load_config(directory), directory / "config.json"
+    path.unlink() if text is None else path.write_text(text)
+    assert refusal(directory).endswith(f"; {ACCEPT}")
+    assert load_config(directory, accept_changes=True) == config
+
+
+def test_a_run_continues_with_an_accepted_configuration(root: Path, tmp_path: Path) -> None:
+    directory = half(root, tmp_path / "run")
+    edit(directory, '"epsilon_mean": 0.001', '"epsilon_mean": 0.002')
+    config = load_config(directory, accept_changes=True)
+    with pytest.raises(UserError, match=r"epsilon_mean is 0\.002"):
+        run(config, directory, resume=True)
+    with pytest.raises(UserError, match="accept_config needs resume"):
+        train(config, directory, accept_config=True)
+    longer = dataclasses.replace(config, steps=(HALF + 1) * DISPATCH)
+    with quickly():
+        train(longer, directory, resume=True, quiet=True, accept_config=True)
+    assert load_config(directory) == longer

@@ -206,3 +206,17 @@ def test_steps_below_those_done_are_refused(root: Path, tmp_path: Path) -> None:
         run(config_for(dispatches=HALF), directory, resume=True)
     assert files(directory) == before
     run(config_for(), directory, resume=True)
+
+
+def test_damaged_log_lines_are_named_and_dropped(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "run"
+    shutil.copytree(uninterrupted(root, 1), directory)
+    log = directory / "metrics.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join([lines[0].replace('"steps": 144', '"steps": 145'), *lines[1:]]))
+    messages = resume(directory, monkeypatch)
+    assert "metrics.jsonl: line 1 is damaged and dropped" in messages
+    assert f"1 of 2 lines of metrics.jsonl until step {6 * DISPATCH} are lost" in messages
+    log.write_text("".join([*lines[:1], *lines]))
+    assert "lost" not in resume(directory, monkeypatch)
+    assert_same_runs(directory, uninterrupted(root, 1))

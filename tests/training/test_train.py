@@ -19,6 +19,7 @@ from byol_explore.storage.run_directory import load_config, write_config
 from byol_explore.training import loop
 from byol_explore.training import train as train_module
 from byol_explore.training.train import train
+from byol_explore.utils.files import read_json_object
 from runs import (
     DISPATCH,
     METRICS,
@@ -111,7 +112,7 @@ def test_train_returns_the_summary(tmp_path: Path) -> None:
         summary = train(tiny(dispatches=1), str(tmp_path / "run"), quiet=True)
     assert summary.run_dir == tmp_path / "run"
     assert summary["steps"] == DISPATCH
-    assert summary.data == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary.data == read_json_object(tmp_path / "run", "summary.json")
 
 
 def test_the_default_run_dir_is_named_after_env_method_and_seed(

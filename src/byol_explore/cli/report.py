@@ -55,14 +55,16 @@ def run_report(arguments: Sequence[str]) -> None:
     tables = [block for section in report.sections for block in section.blocks if isinstance(block, Table)]
     for table in tables[:1]:  # the one that says most
         console.print(console_table(table, console.width))
-    print_left_out(report.left_out)
+    print_damage(report.left_out, report.damage)
     print(f"report: {escape_unprintable(page)}")
 
 
-def print_left_out(reasons: Sequence[str]) -> None:
-    """Print one line for all runs that cannot be read."""
-    if reasons:
-        print(f"left out, because it cannot be read: {join_list(reasons)}", file=sys.stderr)
+def print_damage(left_out: Sequence[str], damage: Sequence[str]) -> None:
+    """Print one line for all runs that cannot be read, and one for damaged files of others."""
+    if left_out:
+        print(f"left out, because it cannot be read: {join_list(left_out)}", file=sys.stderr)
+    if damage:
+        print(f"damaged: {join_list(damage)}", file=sys.stderr)
 
 
 def console_table(table: "Table", width: int) -> ConsoleTable:
@@ -137,5 +139,5 @@ def run_publish(arguments: Sequence[str]) -> None:
 
     result = publish_runs(command.directory, command.out)
     size = sum(path.stat().st_size for path in command.out.rglob("*") if path.is_file())
-    print_left_out(result.left_out)
+    print_damage(result.left_out, result.damage)
     print(f"{plural(result.runs, 'run')}, {size / 1e6:.1f} MB: {escape_unprintable(command.out)}")

@@ -174,6 +174,8 @@ def run_doctor(arguments: Sequence[str]) -> int:
         evidence = collect_evidence(command.run)
     for name in evidence.damaged:
         print(f"skipped a damaged checkpoint: {name}", file=sys.stderr)
+    if evidence.log_damage:
+        print(f"{command.run}/{evidence.log_damage}", file=sys.stderr)
     findings = run_checks(evidence)
     if command.json:
         print(json.dumps([finding._asdict() for finding in findings], indent=2))

@@ -42,6 +42,9 @@ class TrainCommand:
     """Where the run is kept; default runs/<env>/<method>-seed<seed>."""
     resume: bool = False
     """Continue the run in the run directory from its newest undamaged checkpoint."""
+    accept_config: bool = False
+    """With --resume: continue although config.json was changed or damaged since training wrote it, with what it says
+    now, or if it cannot be read with the copy in the newest checkpoint."""
     force: bool = False
     """Begin anew in a directory that holds a run, which is moved to <run-dir>.old-<time> once the new one can begin."""
     quiet: bool = False
@@ -58,7 +61,10 @@ def run_train(arguments: Sequence[str]) -> int | None:
     with exit_on_sigint():
         from byol_explore.training.train import train
 
-    summary = train(command.config, command.run_dir, resume=command.resume, force=command.force, quiet=command.quiet)
+    summary = train(
+        command.config, command.run_dir, resume=command.resume, force=command.force, quiet=command.quiet,
+        accept_config=command.accept_config,
+    )  # fmt: skip
     if not command.quiet and settings.process_id == 0:
         outcome = _outcome(summary.data)
         print(f"done: {summary['steps']:,} steps in {summary['seconds']:.0f} s, {outcome}; see {summary.run_dir}")
@@ -91,7 +97,7 @@ def _base_config(arguments: Sequence[str]) -> Config:
     names = ("env", "algorithm", "seed", "regime")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     guess = dataclasses.replace(make_config(options.preset, options.ablation, options.method), **given)
-    config = load_config(options.run_dir or default_run_dir(guess))
+    config = load_config(options.run_dir or default_run_dir(guess), accept_changes=options.accept_config)
     return dataclasses.replace(config, distributed=DistributedConfig())  # given anew each time
 
 
@@ -106,6 +112,7 @@ def _base_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=parse_int)
     parser.add_argument("--run-dir", "--run_dir", type=Path)
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--accept-config", "--accept_config", action="store_true")
     parser.add_argument("--distributed.process-id", dest="process", type=parse_int, default=0)
     try:
         return parser.parse_known_args(list(arguments))[0]

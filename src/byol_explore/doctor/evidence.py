@@ -1,7 +1,7 @@
 """Evidence that checks read, findings that they return, and verdicts."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -10,7 +10,7 @@ from byol_explore.curiosity.method import IntrinsicMethod
 from byol_explore.errors import UserError
 from byol_explore.registry import ALGORITHMS, METHODS
 from byol_explore.spaces import ActionSpec
-from byol_explore.storage.metrics import find_log, read_metrics
+from byol_explore.storage.metrics import LogReader, find_log
 from byol_explore.utils.packages import require_extra
 
 Row = dict[str, Any]
@@ -80,6 +80,7 @@ class Evidence:
     probe: Measurements | None = None
     why_no_probe: str = ""
     damaged: tuple[str, ...] = ()  # names of skipped checkpoints
+    log_damage: str = ""  # damaged lines of the log, which are left out
 
     @property
     def tasks(self) -> list[str]:
@@ -127,11 +128,13 @@ def collect_evidence(run_dir: Path | str) -> Evidence:
 
     directory = Path(run_dir)
     config, log = load_config(directory), find_log(directory)
+    reader = None if log is None else LogReader(log)
     try:
-        rows = [] if log is None else read_metrics(log)
+        rows = [] if reader is None else list(reader)
     except (OSError, ValueError) as error:
         raise UserError(f"the log of {directory} cannot be read: {error}") from None
-    return probe_run(directory, config, rows)
+    damage = reader.describe_damage() if reader else None
+    return replace(probe_run(directory, config, rows), log_damage=damage or "")
 
 
 Verdict = Literal["fail", "warn", "no-data", "pass", "skipped"]  # worst first

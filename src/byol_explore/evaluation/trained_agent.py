@@ -136,7 +136,8 @@ def restore_actor(
     else:
         raise unknown_name("checkpoint", which, ["last", "best", *map(str, known)])
     learner = jax.eval_shape(Learner(config, envs[0].spec, count_tasks(envs)).init, jax.random.key(0))
-    return checkpoints.restore(learner.target_actor, step=step, part="learner.target_actor")
+    restored = checkpoints.restore(learner.target_actor, step=step, part="learner.target_actor")
+    return restored._replace(skipped=restored.skipped + checkpoints.without_score()) if which == "best" else restored
 
 
 ACTING_MODES = {"sampled": False, "greedy": True}  # `greedy` by the name in reports

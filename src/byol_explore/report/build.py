@@ -51,7 +51,8 @@ def build_report(directories: str | Path | Iterable[str | Path], *, main: str = 
         variant of the method with the most runs.
 
     Returns:
-      The report, for `write_report`. Runs that cannot be read are in `left_out`, with the reasons.
+      The report, for `write_report`. Runs that cannot be read are in `left_out`, with the reasons; damaged
+      lines and files of others, which are left out, in `damage`.
     """
     runs = load_runs(directories, main=main)
     scores = compute_scores(runs)
@@ -68,7 +69,8 @@ def build_report(directories: str | Path | Iterable[str | Path], *, main: str = 
         settings_section(runs),
         reproduce(runs),
     ]
-    return Report(study.name if study else join_list(runs.tasks, 3), runs.variants, sections, runs.unreadable)
+    title = study.name if study else join_list(runs.tasks, 3)
+    return Report(title, runs.variants, sections, runs.unreadable, runs.damage)
 
 
 Progress = Callable[[int, int], None]  # blocks written, number of blocks

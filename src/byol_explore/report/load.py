@@ -41,6 +41,7 @@ class Run(NamedTuple):
     config: dict[str, Any]  # by dotted name: "curiosity.horizon"
     summary: dict[str, Any]  # empty until training has ended
     log: MetricColumns
+    damage: tuple[str, ...] = ()  # of its files, and what became of it
 
     @property
     def tasks(self) -> list[str]:
@@ -93,6 +94,7 @@ class Runs(NamedTuple):
     tasks: list[str]
     roots: list[Path]
     unreadable: list[str]  # directories that cannot be read, with the reason
+    damage: list[str]  # of files of runs that can be read
     scored_by_return: frozenset[str]  # tasks whose score is the training return: no success defined, or not evaluated
 
     @property
@@ -157,7 +159,8 @@ def load_runs(directories: str | Path | Iterable[str | Path], *, main: str = "")
     variants = _order_variants(runs, main or _main_variant(runs, roots))
     runs.sort(key=lambda run: (variants.index(run.variant), run.env, run.seed))
     tasks = list(dict.fromkeys(task for run in runs for task in run.tasks))
-    return Runs(runs, variants, tasks, roots, list(dict.fromkeys(unreadable)), by_return)
+    damage = [f"{display_path(run.directory, run.root)}/{each}" for run in runs for each in run.damage]
+    return Runs(runs, variants, tasks, roots, list(dict.fromkeys(unreadable)), damage, by_return)
 
 
 def _load_below(root: Path, found: dict[Path, Run], unreadable: list[str]) -> None:
@@ -187,15 +190,18 @@ def _load_run(directory: Path, root: Path) -> Run:
     status = metrics.stat()
     log = read_columns(metrics, config["env"], (status.st_mtime_ns, status.st_size))
     variant = _variant_name(directory, config)
-    return Run(directory, root, variant, config["env"], config["seed"], config, _summary(directory), log)
+    summary, damage = _summary(directory)
+    damages = tuple(filter(None, (log.damage, damage)))
+    return Run(directory, root, variant, config["env"], config["seed"], config, summary, log, damages)
 
 
-def _summary(directory: Path) -> dict[str, Any]:
-    """Read summary.json; empty if it is missing or damaged."""
+def _summary(directory: Path) -> tuple[dict[str, Any], str]:
+    """Read summary.json. Returns an empty one if it is missing or damaged, and the damage."""
     try:
-        return read_json_object(directory, "summary.json")
-    except (OSError, ValueError):
-        return {}
+        return read_json_object(directory, "summary.json"), ""
+    except (OSError, ValueError) as error:
+        reason = truncate(error_text(error)).removeprefix("summary.json ")
+        return {}, f"summary.json {reason}; it is ignored" if (directory / "summary.json").exists() else ""
 
 
 def _variant_name(directory: Path, config: dict[str, Any]) -> str:

@@ -116,6 +116,7 @@ class Report(NamedTuple):
     variants: list[str]  # in the order of the legend, which decides the colours
     sections: list[Section]
     left_out: Sequence[str] = ()  # runs that cannot be read, with the reasons
+    damage: Sequence[str] = ()  # of files of the other runs
 
 
 def unique_sections(report: Report) -> list[Section]:

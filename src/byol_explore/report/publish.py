@@ -19,7 +19,7 @@ from byol_explore.report.maps_and_films import FilmFile, select_films, select_ma
 from byol_explore.report.model import round_nested
 from byol_explore.report.read_runs import MAX_FILM_FRAMES, MAX_FILM_PIXELS, MAX_LOG_LINES, SEARCH
 from byol_explore.report.scores import compute_scores, even_indices
-from byol_explore.storage.metrics import find_log, iter_rows, write_packed_log
+from byol_explore.storage.metrics import LogReader, find_log, write_packed_log
 from byol_explore.utils.files import DAMAGE_ERRORS, atomic_directory, read_json_object, read_safe_file
 from byol_explore.utils.formatting import escape_unprintable
 
@@ -31,6 +31,7 @@ COPIED = ("config.json", "versions.json", "summary.json", "room_coverage.json", 
 class PublishResult(NamedTuple):
     runs: int  # runs copied
     left_out: list[str]  # runs that cannot be read, with the reasons
+    damage: list[str]  # of files of the copied runs, of which the copy has the intact lines
 
 
 def publish_runs(directory: Path, target: Path) -> PublishResult:
@@ -57,7 +58,7 @@ def publish_runs(directory: Path, target: Path) -> PublishResult:
             _publish_film(film, copy / film.path.relative_to(directory))
         for name in ("study.toml", SEARCH, "search.csv", "chosen.toml"):
             _copy(directory, name, copy)
-    return PublishResult(len(runs.runs), runs.unreadable)
+    return PublishResult(len(runs.runs), runs.unreadable, runs.damage)
 
 
 def _publish(run: Run, target: Path, tasks: list[str]) -> None:
@@ -92,7 +93,7 @@ def _log_rows(run: Run) -> list[dict[str, Any]]:
     """Return at most MAX_LOG_LINES rows; empty if the log was damaged since it was read."""
     log = find_log(run.directory)
     try:
-        rows = list(iter_rows(log)) if log else []
+        rows = list(LogReader(log)) if log else []
         kept = [rows[index] for index in even_indices(len(rows), MAX_LOG_LINES)]
         return round_nested(kept, DIGITS, keep_non_finite=True)
     except DAMAGE_ERRORS:

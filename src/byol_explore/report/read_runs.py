@@ -20,7 +20,7 @@ from byol_explore.config.config import from_dict
 from byol_explore.config.overrides import flatten
 from byol_explore.errors import UserError
 from byol_explore.evaluation.scores import REFERENCES, SCORED_BY_EVALUATION
-from byol_explore.storage.metrics import LOG_NAME, PACKED_LOG_NAME, STEPS, iter_rows, report_columns, to_float
+from byol_explore.storage.metrics import LOG_NAME, PACKED_LOG_NAME, STEPS, LogReader, report_columns, to_float
 from byol_explore.storage.run_directory import is_old_run
 from byol_explore.utils.files import read_json_object, read_safe_file, safe_file
 from byol_explore.utils.formatting import error_text, escape_unprintable, truncate
@@ -206,6 +206,7 @@ class MetricColumns(NamedTuple):
     best_evaluation: dict[str, np.ndarray]  # [R] by task, the highest so far
     stages: dict[str, dict[str, np.ndarray]]  # [R] by task and stage: share of training episodes
     prediction_error: np.ndarray  # [R, K] by horizon; K = 0 for methods without it
+    damage: str = ""  # damaged lines, which are left out
 
     @property
     def tasks(self) -> list[str]:
@@ -217,7 +218,9 @@ class MetricColumns(NamedTuple):
 
 
 def _take(value: Any, rows: np.ndarray) -> Any:
-    """Select rows of all nested arrays and lists of numbers."""
+    """Select rows of all nested arrays and lists of numbers; texts stay."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, dict):
         return {name: _take(part, rows) for name, part in value.items()}
     if isinstance(value, tuple):
@@ -239,7 +242,8 @@ def read_columns(path: Path, env: str, stamp: tuple[int, int]) -> MetricColumns:
     scores, returns, best = (defaultdict[str, list[float]](list) for _ in range(3))
     stages = defaultdict[str, dict[str, dict[int, float]]](dict)  # share by task, stage and line
     errors: list[list[float]] = []
-    for line, row in enumerate(iter_rows(path)):
+    reader = LogReader(path)
+    for line, row in enumerate(reader):
         tasks = tasks if line else logged_tasks(row) or tasks
         for name in names:
             columns[name].append(to_float(row.get(name)))
@@ -258,6 +262,7 @@ def read_columns(path: Path, env: str, stamp: tuple[int, int]) -> MetricColumns:
         *({task: values[task] for task in tasks} for values in (scores, returns, best)),
         {task: {stage: _fill(shares, len(errors)) for stage, shares in stages[task].items()} for task in tasks},
         np.asarray([_fill(dict(enumerate(row)), longest) for row in errors]).reshape(len(errors), longest),
+        reader.describe_damage() or "",
     )
     return MetricColumns(*_take(parts, _row_order(columns[STEPS.name])))
 

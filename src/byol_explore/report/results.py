@@ -56,6 +56,8 @@ def headline_section(runs: Runs, outcomes: Outcomes) -> Section:
     paragraphs = [*(study.description for study in studies if study.description), _extent(runs)]
     if runs.unreadable:
         paragraphs.append(f"Left out, because it cannot be read: {join_list(runs.unreadable)}.")
+    if runs.damage:
+        paragraphs.append(f"Damaged: {join_list(runs.damage)}.")
     if not outcomes:
         return Section("headline", "Headline", [Text([*paragraphs, "No score has been logged yet."])])
     intervals = {variant: _iqm(runs, outcomes, variant) for variant in runs.variants}

@@ -1,7 +1,6 @@
 """Checkpoints: write, verify, restore parts, retain."""
 
 import contextlib
-import json
 import logging
 import math
 import os
@@ -21,8 +20,9 @@ import numpy as np
 from byol_explore.agent.state import LearnerState
 from byol_explore.errors import UserError
 from byol_explore.ops.arrays import StructureError, from_named_leaves, named_leaves
-from byol_explore.storage.run_directory import load_config
+from byol_explore.storage.run_directory import load_config, read_checkpoint_meta
 from byol_explore.types import Array, PyTree
+from byol_explore.utils.files import DAMAGE_ERRORS, add_checksum, split_checksum
 from byol_explore.utils.formatting import one_line
 from byol_explore.utils.packages import require_extra
 
@@ -74,9 +74,7 @@ class Checkpoints:
         ocp = _import_orbax()
         arrays = _pack(state)
         meta = {**meta, "step": step, "score": score, "checksums": _checksums(arrays)}
-        args = ocp.args.Composite(
-            state=ocp.args.StandardSave(arrays), meta=ocp.args.JsonSave({**meta, "checksum": _meta_checksum(meta)})
-        )
+        args = ocp.args.Composite(state=ocp.args.StandardSave(arrays), meta=ocp.args.JsonSave(add_checksum(meta)))
         self._delete_unfinished()
         _LateErrorFilter.install()
         try:
@@ -126,18 +124,22 @@ class Checkpoints:
                 self._path(step).rename(aside)
 
     def scores(self) -> dict[int, Score | None]:
-        """Return the scores of the checkpoints by step, without those whose metadata cannot be read."""
+        """Return the scores of the checkpoints by step, without those whose metadata are damaged."""
         scores = {}
         for step in self.steps():
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                scores[step] = json.loads((self._path(step) / "meta" / "metadata").read_text())["score"]
+            with contextlib.suppress(*DAMAGE_ERRORS):
+                score = read_checkpoint_meta(self._path(step))["score"]
+                _sort_key(score)
+                scores[step] = score
         return scores
+
+    def without_score(self) -> list[str]:
+        """Describe the checkpoints whose score cannot be read."""
+        return [f"{self._path(step).name} (its score is damaged)" for step in self.steps() if step not in self.scores()]
 
     def best_step(self) -> int | None:
         """Return the step of the checkpoint with the highest score, the newest of equals; None without any."""
-        scores = {
-            step: tuple(np.atleast_1d(-math.inf if score is None else score)) for step, score in self.scores().items()
-        }
+        scores = {step: _sort_key(score) for step, score in self.scores().items()}
         return max(scores, key=lambda step: (scores[step], step), default=None)
 
     def _path(self, step: int) -> Path:
@@ -150,8 +152,8 @@ class Checkpoints:
             stored = checkpointer.restore(
                 self._path(step), ocp.args.Composite(state=ocp.args.StandardRestore(), meta=ocp.args.JsonRestore())
             )
-        arrays, meta = stored["state"], stored["meta"]
-        if meta.pop("checksum", None) != _meta_checksum(meta):
+        arrays, (meta, is_intact) = stored["state"], split_checksum(stored["meta"])
+        if not is_intact:
             raise OSError("checksum of meta does not match")
         if different := sorted(_checksums(arrays).items() ^ meta["checksums"].items()):
             raise OSError(f"checksum of {different[0][0]} does not match")
@@ -235,6 +237,11 @@ def _checkpointer() -> "ocp.Checkpointer":
     return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
+def _sort_key(score: Score | None) -> tuple[float, ...]:
+    """Return the numbers of a score, to compare it with others; a TypeError or ValueError if it is no score."""
+    return tuple(map(float, (-math.inf,) if score is None else np.atleast_1d(score)))
+
+
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
@@ -267,10 +274,6 @@ def _unpack(arrays: dict[str, np.ndarray], template: PyTree) -> PyTree:
 
 def _checksums(arrays: dict[str, np.ndarray]) -> dict[str, int]:
     return {name: zlib.crc32(np.ascontiguousarray(array).tobytes()) for name, array in arrays.items()}
-
-
-def _meta_checksum(meta: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(meta, sort_keys=True).encode())
 
 
 def read_networks(template: LearnerState, run_dir: Path) -> dict[str, PyTree]:

@@ -1,5 +1,8 @@
 """metrics.jsonl, and the table of metrics.
 
+Every line of metrics.jsonl ends with a checksum under the key "crc". Lines of packed copies (metrics.jsonl.gz) have
+none: the archive has one over all of them, which is checked when they are unpacked.
+
 Everything that shows metrics reads the table: the report (which columns it loads and plots), the curves of a run, the
 console and the display of a study. A new metric that is logged needs one entry in the table to be shown everywhere.
 """
@@ -13,11 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from byol_explore.utils.files import atomic_write, safe_file
+from byol_explore.utils.files import CHECKSUM, add_checksum, atomic_write, safe_file, split_checksum
 
 LOG_NAME, PACKED_LOG_NAME = "metrics.jsonl", "metrics.jsonl.gz"
 MAX_LINE_LENGTH = 10_000_000  # characters
 MAX_STEPS = 2**63
+_CHECKSUM_KEY = f'"{CHECKSUM}"'
+_MAX_NUMBERS = 5  # of damaged lines in a message
 LARGEST = 1e100  # larger numbers count as unknown: they cannot be drawn
 
 
@@ -26,33 +31,76 @@ def find_log(directory: Path) -> Path | None:
     return next((path for name in (LOG_NAME, PACKED_LOG_NAME) if (path := safe_file(directory, name))), None)
 
 
-def iter_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a log, plain or packed, without lines that `parse_row` cannot read."""
-    with (
-        gzip.open(path, "rt", errors="replace") if path.name == PACKED_LOG_NAME else path.open(errors="replace") as file
-    ):
-        try:
-            while line := file.readline(MAX_LINE_LENGTH):
-                if len(line) == MAX_LINE_LENGTH:
-                    raise ValueError(f"{path.name} has a line of more than {MAX_LINE_LENGTH:,} characters")
-                if row := parse_row(line):
-                    yield row
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path.name} is damaged: {error}") from None
+class LogReader:
+    """Iterates over the intact rows of a log, plain or packed, and collects the numbers of its damaged lines.
+
+    If any line of a log has a checksum, a line without one is damaged too.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damaged: list[int] = []  # from 1
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.damaged, needs_checksum = [], self._has_checksums()
+        for number, line in enumerate(self._lines(), 1):
+            if row := parse_row(line, needs_checksum=needs_checksum):
+                yield row
+            elif line.endswith("\n"):  # else the line is being written, or its process was killed
+                self.damaged.append(number)
+
+    def describe_damage(self, outcome: str = "left out") -> str | None:
+        """Name the damaged lines, and say what has become of them; None without any."""
+        if not self.damaged:
+            return None
+        first = ", ".join(map(str, self.damaged[:_MAX_NUMBERS]))
+        more = f" and {len(self.damaged) - _MAX_NUMBERS:,} more" if len(self.damaged) > _MAX_NUMBERS else ""
+        noun, verb = ("line", "is") if len(self.damaged) == 1 else ("lines", "are")
+        return f"{self.path.name}: {noun} {first}{more} {verb} damaged and {outcome}"
+
+    def _has_checksums(self) -> bool:
+        return self.path.name == LOG_NAME and any(_CHECKSUM_KEY in line for line in self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        name, is_packed = self.path.name, self.path.name == PACKED_LOG_NAME
+        with gzip.open(self.path, "rt", errors="replace") if is_packed else self.path.open(errors="replace") as file:
+            try:
+                while line := file.readline(MAX_LINE_LENGTH):
+                    if len(line) == MAX_LINE_LENGTH:
+                        raise ValueError(f"{name} has a line of more than {MAX_LINE_LENGTH:,} characters")
+                    yield line
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise ValueError(f"{name} is damaged: {error}") from None
 
 
-def parse_row(line: str | bytes) -> dict[str, Any]:
-    """Parse a line; empty if it is cut off, no object or without a valid number of steps."""
+def format_row(row: Mapping[str, Any]) -> str:
+    """Return the line of a row, with its checksum."""
+    return json.dumps(add_checksum(dict(row))) + "\n"
+
+
+def parse_row(line: str | bytes, *, needs_checksum: bool = False) -> dict[str, Any]:
+    """Parse a line; empty if it is cut off, no object, without a valid number of steps or with a wrong checksum."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    return row if isinstance(row, dict) and 0 <= to_float(row.get("steps")) < MAX_STEPS else {}
+    if not isinstance(row, dict):
+        return {}
+    row, is_intact = split_checksum(row)
+    accepted = is_intact if needs_checksum else is_intact is not False
+    return row if accepted and 0 <= to_float(row.get("steps")) < MAX_STEPS else {}
+
+
+def parse_last_row(tail: bytes) -> dict[str, Any]:
+    """Return the last intact row in the end of a log; empty if there is none."""
+    needs_checksum = _CHECKSUM_KEY.encode() in tail
+    rows = (parse_row(line, needs_checksum=needs_checksum) for line in reversed(tail.splitlines()))
+    return next((row for row in rows if row), {})
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read all rows of a log."""
-    return list(iter_rows(path))
+    """Read all intact rows of a log."""
+    return list(LogReader(path))
 
 
 def to_float(value: Any) -> float:
@@ -201,10 +249,16 @@ def flatten_scalars(metrics: dict[str, Any], prefix: str = "") -> dict[str, floa
 
 
 def truncate_log(path: Path, step: int) -> None:
-    """Drop the lines after a step, and those that cannot be read."""
-    atomic_write(path, "".join(json.dumps(row) + "\n" for row in rows_until(path, step)))
+    """Drop the lines after a step, those that are damaged, and those that do not continue the one before."""
+    atomic_write(path, "".join(map(format_row, rows_until(path, step)[0])))
 
 
-def rows_until(path: Path, step: int) -> list[dict[str, Any]]:
-    """Return the rows up to a step; empty if there is no file."""
-    return [row for row in iter_rows(path) if row["steps"] <= step] if path.exists() else []
+def rows_until(path: Path, step: int) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the rows up to a step in order, and a description of damaged lines; no row if there is no file."""
+    if not path.exists():
+        return [], None
+    reader, rows = LogReader(path), []
+    for row in reader:
+        if row["steps"] <= step and (not rows or row["steps"] > rows[-1]["steps"]):
+            rows.append(row)
+    return rows, reader.describe_damage("dropped")

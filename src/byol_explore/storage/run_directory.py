@@ -16,7 +16,7 @@ from byol_explore.config.overrides import flatten
 from byol_explore.errors import EnvironmentFailure, UserError
 from byol_explore.registry import require_consent
 from byol_explore.storage.metrics import LOG_NAME, to_float
-from byol_explore.utils.files import atomic_write, temporary_path
+from byol_explore.utils.files import DAMAGE_ERRORS, atomic_write, split_checksum, temporary_path, write_json_object
 from byol_explore.utils.formatting import one_line
 from byol_explore.utils.packages import versions
 from byol_explore.utils.validation import validate
@@ -39,12 +39,19 @@ def default_run_dir(config: Config) -> Path:
     return Path("runs") / env_dir_name(config.env) / f"{'-'.join(words)}-seed{config.seed}"
 
 
-def check_run_dir(directory: Path, config: Config, *, resume: bool) -> None:
-    """Raise UserError unless a run can start in the directory, or the run in it be resumed with this configuration."""
+def check_run_dir(directory: Path, config: Config, *, resume: bool, accept_changes: bool = False) -> None:
+    """Raise UserError unless a run can start in the directory, or the run in it be resumed with this configuration.
+
+    Args:
+      directory: the run directory.
+      config: configuration to start or resume with.
+      resume: continue the run that is there.
+      accept_changes: as in `load_config`.
+    """
     if resume:
-        if not (directory / "config.json").exists():
+        if not (directory / "config.json").exists() and saved_settings(directory) is None:
             raise UserError(f"nothing to resume: {directory} holds no run (config.json is missing)")
-        check_resumable(load_config(directory), config)
+        check_resumable(load_config(directory, accept_changes=accept_changes), config)
     elif directory.is_dir() and not _is_unused(directory):
         if (directory / "config.json").exists():
             raise UserError(f"{directory} already holds a run: {_next_steps(config.distributed.num_processes)}")
@@ -74,9 +81,9 @@ def _is_leftover(path: Path) -> bool:
 
 
 def write_config(directory: Path, config: Config) -> None:
-    """Write config.json; the directory is created if it is missing."""
+    """Write config.json with its checksum; the directory is created if it is missing."""
     directory.mkdir(parents=True, exist_ok=True)
-    atomic_write(directory / "config.json", json.dumps(to_dict(config), indent=2) + "\n")
+    write_json_object(directory / "config.json", to_dict(config))
 
 
 def write_versions(directory: Path, steps: int) -> None:
@@ -95,14 +102,37 @@ def write_versions(directory: Path, steps: int) -> None:
         atomic_write(path, json.dumps([*entries, {"from_step": steps, **versions()}], indent=2) + "\n")
 
 
-def load_config(directory: Path) -> Config:
+def load_config(directory: Path, *, accept_changes: bool = False) -> Config:
     """Read the configuration of a run. Code outside this package that it names needs consent.
 
-    A UserError names the file, and the first value that is wrong.
+    A UserError names the file, and the first value that is wrong or all that were changed since training wrote them.
+
+    Args:
+      directory: the run directory.
+      accept_changes: return a configuration that was changed, and the copy in the newest checkpoint instead of one
+        that cannot be read.
     """
     path = Path(directory) / "config.json"
+    saved = saved_settings(path.parent)
     try:
-        config = from_dict(json.loads(path.read_text()))
+        config, is_intact = _parse_config(path)
+    except UserError as error:
+        if saved is None:
+            raise
+        if not accept_changes:
+            raise UserError(f"{error}; {_ACCEPT}") from error
+        config, is_intact = from_dict(saved[1]), True
+    if not accept_changes and (change := _describe_change(config, is_intact, saved)):
+        raise UserError(f"{path} was changed since it was written: {change}; {_ACCEPT}")
+    require_consent(external_code(config), path)
+    return config
+
+
+def _parse_config(path: Path) -> tuple[Config, bool | None]:
+    """Read config.json. Returns the configuration, and whether the checksum matches; None if it has none."""
+    try:
+        data, is_intact = split_checksum(json.loads(path.read_text()))
+        config = from_dict(data)
         validate(config)
     except OSError as error:
         raise UserError(f"{path.parent} holds no run: {path.name} is missing") from error
@@ -110,8 +140,60 @@ def load_config(directory: Path) -> Config:
         raise UserError(f"{path}: {error}") from error
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} cannot be read: {one_line(error)}") from error
-    require_consent(external_code(config), path)
-    return config
+    return config, is_intact
+
+
+_ACCEPT = "restore it, or continue with train --resume --accept-config"
+_MAX_CHANGES = 5  # in a message
+
+
+def _describe_change(config: Config, is_intact: bool | None, saved: tuple[str, dict[str, Any]] | None) -> str | None:
+    """Describe how a configuration differs from that of the newest checkpoint; None if it may.
+
+    Args:
+      config: in config.json.
+      is_intact: whether the checksum of the file matches; None if it has none.
+      saved: name and configuration of the newest checkpoint; None without one.
+    """
+    if saved is None:
+        return None if is_intact is not False else "its checksum does not match"
+    before, now = flatten(saved[1]), flatten(_as_json(to_dict(config)))
+    # A resumed run may have other values of some settings, but then training wrote them, with a right checksum.
+    changed = [
+        name for name in before.keys() | now.keys()
+        if before.get(name) != now.get(name) and not (is_intact and is_changeable(name))
+    ]  # fmt: skip
+    texts = [f"{name} is {now.get(name)!r}, in {saved[0]} {before.get(name)!r}" for name in sorted(changed)]
+    more = [f"and {len(texts) - _MAX_CHANGES} more"] if len(texts) > _MAX_CHANGES else []
+    return ", ".join(texts[:_MAX_CHANGES] + more) or None
+
+
+def _as_json(data: dict[str, Any]) -> dict[str, Any]:
+    """Return data as JSON has it: lists instead of tuples."""
+    return json.loads(json.dumps(data))
+
+
+def saved_settings(directory: Path) -> tuple[str, dict[str, Any]] | None:
+    """Return the name of the newest checkpoint with intact metadata and its configuration; None without one."""
+    for checkpoint in sorted(directory.glob("checkpoints/step_*"), reverse=True):
+        with contextlib.suppress(*DAMAGE_ERRORS):
+            settings = read_checkpoint_meta(checkpoint)["config"]
+            validate(from_dict(settings))
+            return checkpoint.name, settings
+    return None
+
+
+def read_checkpoint_meta(checkpoint: Path) -> dict[str, Any]:
+    """Read what was saved beside the arrays of a checkpoint; one of `DAMAGE_ERRORS` if it is damaged."""
+    meta, is_intact = split_checksum(json.loads((checkpoint / "meta" / "metadata").read_bytes()))
+    if not is_intact:
+        raise ValueError("checksum of meta does not match")
+    return meta
+
+
+def is_changeable(name: str) -> bool:
+    """Return True for a setting that a resumed run may have another value of."""
+    return name in _CHANGEABLE or name.startswith(_CHANGEABLE_SECTIONS)
 
 
 def is_finished(summary: Mapping[str, Any], steps: int, stop_at_success_rate: float) -> bool:
@@ -141,7 +223,7 @@ def check_resumable(old: Config, new: Config) -> None:
     before, now = flatten(to_dict(old)), flatten(to_dict(new))
     different = [
         name for name in before
-        if before[name] != now.get(name) and name not in _CHANGEABLE and not name.startswith(_CHANGEABLE_SECTIONS)
+        if before[name] != now.get(name) and not is_changeable(name)
     ]  # fmt: skip
     if different:
         changes = ", ".join(f"{name} was {before[name]!r}, now {now.get(name)!r}" for name in different[:3])

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from byol_explore.storage.metrics import LOG_NAME, console_summary, parse_row, to_float
+from byol_explore.storage.metrics import LOG_NAME, console_summary, parse_last_row, to_float
 from byol_explore.storage.run_directory import is_finished
 from byol_explore.study.plan import PlannedRun
 from byol_explore.training.output import Bar
@@ -61,11 +61,8 @@ def _known(value: Any) -> float | None:
 
 
 def last_row(path: Path) -> dict[str, Any]:
-    """Read the last complete row of a metrics.jsonl, and only the end of the file; empty if there is none."""
-    if safe_file(path.parent, path.name) is None:
-        return {}
-    lines = read_tail(path).splitlines()
-    return next((row for line in reversed(lines) if (row := parse_row(line))), {})
+    """Read the last intact row of a metrics.jsonl, and only the end of the file; empty if there is none."""
+    return {} if safe_file(path.parent, path.name) is None else parse_last_row(read_tail(path))
 
 
 def write_state(path: Path, study: str, states: Mapping[str, RunState], eta: float | None) -> None:

@@ -1,7 +1,6 @@
 """The training loop: dispatch, call the callbacks, log, save, restore."""
 
 import contextlib
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from byol_explore.agent.state import with_hyperparams
-from byol_explore.config.config import Config
+from byol_explore.config.config import Config, to_dict
 from byol_explore.curiosity.method import prediction_error_growth
 from byol_explore.errors import DivergenceError, EnvironmentFailure
 from byol_explore.networks import native_resnet
@@ -25,7 +24,7 @@ from byol_explore.storage.run_directory import move_aside, write_config, write_v
 from byol_explore.training.callbacks import Callback, Progress
 from byol_explore.training.episode_window import EpisodeWindow
 from byol_explore.training.output import Bar, Display, Writer, make_writers, training_bar
-from byol_explore.utils.files import atomic_write
+from byol_explore.utils.files import write_json_object
 from byol_explore.utils.interrupts import SignalGuard
 
 PAPER_ENCODERS = {"atari", "hard-eight"}  # those with a residual network
@@ -280,6 +279,7 @@ class TrainingLoop:
         if bad := first_nonfinite(self.state.learner):
             raise self._divergence_error(bad, self.learner_steps)
         meta = {
+            "config": to_dict(self.config),
             "seconds": self.seconds,
             "callbacks": {callback.name: callback.state_dict() for callback in self.callbacks if callback.name},
             "solved_at": self.solved_at,
@@ -296,6 +296,8 @@ class TrainingLoop:
             self.display.message(f"skipped a damaged checkpoint: {name}; it is kept as damaged_{name.split()[0]}")
         self.state, meta = restored.state, restored.meta
         self.checkpoints.quarantine(after=meta["step"])  # else they would be taken for the newest next time
+        for name in self.checkpoints.without_score():
+            self.display.message(f"{name}: it cannot be the best one")
         self.steps = self.progress.steps = meta["step"]
         self.seconds_before, self.solved_at = meta["seconds"], meta["solved_at"]
         self.logged, self.lines = meta["logged"], meta["lines"]
@@ -309,7 +311,10 @@ class TrainingLoop:
             {name: np.asarray(value, np.float32) for name, value in metrics.items()} for metrics in meta["pending"]
         ]
         self.display.message(f"continuing from step {self.steps:,}")
-        if lost := self.lines - len(rows_until(self.directory / LOG_NAME, self.logged)):
+        rows, damage = rows_until(self.directory / LOG_NAME, self.logged)
+        if damage:
+            self.display.message(damage)
+        if (lost := self.lines - len(rows)) > 0:
             self.display.message(f"{lost} of {self.lines} lines of {LOG_NAME} until step {self.logged:,} are lost")
 
     def _finish(self, signal: int | None) -> RunSummary:
@@ -326,7 +331,7 @@ class TrainingLoop:
             "solved_at": self.solved_at,
             "interrupted": signal is not None,
         }
-        atomic_write(self.directory / "summary.json", json.dumps(data, indent=2) + "\n")
+        write_json_object(self.directory / "summary.json", data)
         draw_curves(self.directory)
         if signal is not None:
             self.display.message(f"interrupted: saved at step {self.steps:,}; continue with --resume")

@@ -1,6 +1,5 @@
 """Output of a run: the console, metrics.jsonl, TensorBoard and W&B."""
 
-import json
 import os
 from collections.abc import Sequence
 from datetime import timedelta
@@ -15,7 +14,7 @@ from rich.table import Column
 from rich.text import Text
 
 from byol_explore.config.config import Config, to_dict
-from byol_explore.storage.metrics import console_summary, flatten_scalars, truncate_log
+from byol_explore.storage.metrics import console_summary, flatten_scalars, format_row, truncate_log
 from byol_explore.utils.packages import require_extra
 
 
@@ -33,7 +32,7 @@ class Writer(Protocol):
 
 
 class JsonLinesWriter:
-    """Append to metrics.jsonl, and sync every line to the disk.
+    """Append to metrics.jsonl with a checksum per line, and sync every line to the disk.
 
     Args:
       path: of the log.
@@ -47,7 +46,7 @@ class JsonLinesWriter:
         self._file = path.open("ab", buffering=0)
 
     def write(self, metrics: dict[str, Any]) -> None:
-        left = f"{json.dumps(metrics)}\n".encode()
+        left = format_row(metrics).encode()
         while left:
             left = left[self._file.write(left) :]
         os.fsync(self._file.fileno())

@@ -34,7 +34,7 @@ from byol_explore.utils.interrupts import SignalGuard
 
 def train(
     config: Config, run_dir: Path | str | None = None, *, resume: bool = False, force: bool = False,
-    quiet: bool = False, callbacks: Sequence[Callback] = (),
+    quiet: bool = False, accept_config: bool = False, callbacks: Sequence[Callback] = (),
 ) -> RunSummary:  # fmt: skip
     """Train for `config.steps` environment steps; config, metrics, checkpoints and summary go to the run directory.
 
@@ -49,6 +49,7 @@ def train(
         Environments outside jit start new episodes.
       force: move a run that is in `run_dir` to <run_dir>.old-<time> once the new one can begin.
       quiet: print no progress.
+      accept_config: resume although config.json was changed or damaged since training wrote it.
       callbacks: called after every rollout and dispatch; they may add metrics, save state and stop the run.
 
     Returns:
@@ -56,6 +57,8 @@ def train(
     """
     if not (resume and config.distributed.process_id > 0):  # else the settings are those of process 0's run
         config = validate_config(config)
+    if accept_config and not resume:
+        raise UserError("accept_config needs resume: it accepts the changed configuration of the run that is there")
     if force and resume:
         raise UserError("resume continues the run that is there and force replaces it: choose one of them")
     with join_process_group(config.distributed) as processes:
@@ -64,7 +67,10 @@ def train(
         if processes.index > 0:
             return RunSummary(directory, _follow(config, processes))
         with dismiss_followers(processes) as outcome:
-            summary = _lead(config, directory, processes, resume=resume, force=force, quiet=quiet, callbacks=callbacks)
+            summary = _lead(
+                config, directory, processes, resume=resume, force=force, quiet=quiet, accept_config=accept_config,
+                callbacks=callbacks,
+            )  # fmt: skip
             outcome["summary"] = summary.data
         return summary
 
@@ -82,7 +88,7 @@ def _follow(config: Config, processes: ProcessGroup) -> dict[str, Any]:
 
 def _lead(
     config: Config, directory: Path, processes: ProcessGroup, *, resume: bool, force: bool, quiet: bool,
-    callbacks: Sequence[Callback],
+    accept_config: bool, callbacks: Sequence[Callback],
 ) -> RunSummary:  # fmt: skip
     """Lock and check the run directory, then train in it."""
     check_extras(config)
@@ -91,8 +97,8 @@ def _lead(
         if replace:
             check_movable(directory, config)
         else:
-            check_run_dir(directory, config, resume=resume)
-            _check_steps(directory, config)
+            check_run_dir(directory, config, resume=resume, accept_changes=accept_config)
+            _check_steps(directory, config, accept_changes=accept_config)
         processes.all_gather_objects(None)  # followers wait for this in _follow: a refused run starts in no process
         enable_compilation_cache()
         try:
@@ -101,10 +107,10 @@ def _lead(
             raise save_traceback(failure, directory) from failure
 
 
-def _check_steps(directory: Path, config: Config) -> None:
+def _check_steps(directory: Path, config: Config, *, accept_changes: bool) -> None:
     """Raise UserError if the run already has more steps than `config.steps`, before any file is changed."""
     done = max(Checkpoints(directory / "checkpoints").steps(), default=0)
-    if done > config.total_steps and config.steps < load_config(directory).steps:
+    if done > config.total_steps and config.steps < load_config(directory, accept_changes=accept_changes).steps:
         raise UserError(
             f"steps is {config.steps:,}, but {directory} has {done:,} already: leave it out, or ask for more"
         )

@@ -1,4 +1,4 @@
-"""Atomic writes, atomic directories, directory lock, safe reads inside a run directory.
+"""Atomic writes, checksums, atomic directories, directory lock, safe reads inside a run directory.
 
 A run directory may be damaged or come from another person. Safe reads take regular files inside the directory only: a
 link out of it could carry any file of this machine into a published page, and reading a pipe could last for ever.
@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,42 @@ def atomic_write(path: Path, content: str | bytes) -> None:
     except OSError:  # the disk is full
         temporary_path(path).unlink(missing_ok=True)
         raise
+
+
+CHECKSUM = "crc"  # key of the checksum in a JSON object, the last one
+_Object = dict[str, Any]
+
+
+def checksum(data: _Object) -> int:
+    """Return the CRC-32 of an object's JSON text."""
+    # JSON text is the same after it was parsed: keys keep their order, and floats are written so that they round-trip.
+    return zlib.crc32(json.dumps(data).encode())
+
+
+def add_checksum(data: _Object) -> _Object:
+    """Return an object with its checksum as the last key."""
+    return {**data, CHECKSUM: checksum(data)}
+
+
+def split_checksum(data: _Object) -> tuple[_Object, bool | None]:
+    """Return an object without its checksum, and whether it matches; None if there is no checksum.
+
+    Raises a ValueError for data that is no object.
+    """
+    if not isinstance(data, dict):
+        raise ValueError("it holds no object")
+    rest = {name: value for name, value in data.items() if name != CHECKSUM}
+    if CHECKSUM not in data:
+        return rest, None
+    try:
+        return rest, data[CHECKSUM] == checksum(rest) and type(data[CHECKSUM]) is int
+    except RecursionError:
+        return rest, False
+
+
+def write_json_object(path: Path, data: _Object) -> None:
+    """Write an object with its checksum, for `read_json_object`."""
+    atomic_write(path, json.dumps(add_checksum(data), indent=2) + "\n")
 
 
 try:
@@ -156,7 +193,10 @@ def read_tail(path: Path, begin: int = 0, max_bytes: int = 65_536) -> bytes:
 
 
 def read_json_object(directory: Path, name: str, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
-    """Read the JSON object of a file inside a directory; raise an OSError or ValueError if that fails."""
+    """Read the JSON object of a file inside a directory; raise an OSError or ValueError if that fails.
+
+    A checksum in the object must match. Objects without one are accepted: other programs and versions write them.
+    """
     try:
         data = json.loads(read_safe_file(directory, name, max_bytes))
     except RecursionError:
@@ -165,6 +205,9 @@ def read_json_object(directory: Path, name: str, max_bytes: int = MAX_BYTES) -> 
         raise ValueError(f"{name} is no JSON: {error}") from None
     if not isinstance(data, dict):
         raise ValueError(f"{name} holds no object")
+    data, is_intact = split_checksum(data)
+    if is_intact is False:
+        raise ValueError(f"{name} does not match its checksum")
     return data
 
 
