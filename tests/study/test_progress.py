@@ -86,5 +86,25 @@ def test_study_json_round_trip(tmp_path: Path) -> None:
     data = json.loads((tmp_path / "study.json").read_text())
     assert (data["study"], data["done"], data["eta_seconds"]) == ("small", 1, 2.5)
     assert {name: RunState(**run) for name, run in data["runs"].items()} == states
-    assert read_failures(tmp_path / "study.json") == {"b": {"state": "failed", "exit_code": 3, "message": "broke"}}
-    assert read_failures(tmp_path / "nowhere.json") == {}
+    failed = {"b": {"state": "failed", "exit_code": 3, "message": "broke"}}
+    assert read_failures(tmp_path / "study.json") == (failed, "")
+    assert read_failures(tmp_path / "nowhere.json") == ({}, "")
+
+
+def test_damaged_study_json_is_named_and_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "study.json"
+    write_state(path, "small", {"b": RunState("failed", 4, 9, 1.0, exit_code=3, message="broke")}, None)
+    text = path.read_text()
+    path.write_text(text.replace('"exit_code": 3', '"exit_code": 7'))
+    assert read_failures(path) == ({}, "study.json is damaged (does not match its checksum)")
+    shapes = ["", "7", "null", "[]", "{}", '{"runs": 7}', '{"runs": [1]}', "[" * 10**5, "\0", text[:40]]
+    for shape in shapes:
+        path.write_text(shape)
+        failures, damage = read_failures(path)
+        assert (failures, "\n" in damage, damage[:23]) == ({}, False, "study.json is damaged ("), shape
+    for entry in (None, 7, [], {}, {"state": "failed"}, {"state": "failed", "exit_code": "3", "message": "broke"}):
+        path.write_text(json.dumps({"runs": {"b": entry}}))
+        assert read_failures(path) == ({}, "")
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert read_failures(path)[1].startswith("study.json is damaged (")

@@ -105,7 +105,7 @@ def is_final_failure(name: str, exit_code: int | None) -> bool:
 
 def diverged_runs(directory: Path) -> set[str]:
     """Return the trials that had diverged when study.json was written."""
-    failures = read_failures(directory / "study.json")
+    failures, _ = read_failures(directory / "study.json")
     return {name for name, failure in failures.items() if is_final_failure(name, failure["exit_code"])}
 
 

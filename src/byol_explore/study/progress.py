@@ -1,8 +1,8 @@
 """Progress of a study: states of runs from what they have written, the time left, and progress bars."""
 
 import heapq
-import json
 import math
+import os
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +12,8 @@ from byol_explore.storage.metrics import LOG_NAME, console_summary, parse_last_r
 from byol_explore.storage.run_directory import is_finished
 from byol_explore.study.plan import PlannedRun
 from byol_explore.training.output import Bar
-from byol_explore.utils.files import atomic_write, read_json_object, read_tail, safe_file
+from byol_explore.utils.files import DAMAGE_ERRORS, read_json_object, read_tail, safe_file, write_json_object
+from byol_explore.utils.formatting import error_text, escape_unprintable, truncate
 
 
 class RunState(NamedTuple):
@@ -66,25 +67,36 @@ def last_row(path: Path) -> dict[str, Any]:
 
 
 def write_state(path: Path, study: str, states: Mapping[str, RunState], eta: float | None) -> None:
-    """Write study.json, for programs. A run is `running` only as long as the study's process is."""
+    """Write study.json with a checksum, for programs. A run is `running` only as long as the study's process is."""
     data = {
         "study": study,
         "done": _count_done(states),
         "eta_seconds": eta,
         "runs": {name: state._asdict() for name, state in states.items()},
     }
-    atomic_write(path, json.dumps(data, indent=1) + "\n")
+    write_json_object(path, data)
 
 
-def read_failures(path: Path) -> dict[str, dict[str, Any]]:
-    """Read state, exit code and message of the runs that had failed when study.json was written."""
+def read_failures(path: Path) -> tuple[dict[str, dict[str, Any]], str]:
+    """Read state, exit code and message of the runs that had failed when study.json was written.
+
+    Returns:
+      The failures by the name of the run, and the reason if the file cannot be read; none without a file.
+    """
     failures: dict[str, dict[str, Any]] = {}
-    runs = _read_object(path).get("runs")
-    for name, run in runs.items() if isinstance(runs, dict) else ():
+    if not os.path.lexists(path):
+        return failures, ""
+    try:
+        runs = read_json_object(path.parent, path.name).get("runs")
+    except DAMAGE_ERRORS as error:
+        return failures, f"{path.name} is damaged ({truncate(error_text(error)).removeprefix(f'{path.name} ')})"
+    if not isinstance(runs, dict):
+        return failures, f"{path.name} is damaged (holds no runs)"
+    for name, run in runs.items():
         match run:
             case {"state": "failed", "exit_code": int() | None as code, "message": str(message)}:
-                failures[name] = {"state": "failed", "exit_code": code, "message": message}
-    return failures
+                failures[name] = {"state": "failed", "exit_code": code, "message": escape_unprintable(message)}
+    return failures, ""
 
 
 def _read_object(path: Path) -> dict[str, Any]:

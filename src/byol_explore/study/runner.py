@@ -100,7 +100,10 @@ class _Runner:
         all_runs = {run.name: run for run in (*plan_missing(study, directory), *chosen)}
         self.states = {name: read_run_state(run, directory) for name, run in all_runs.items()}
         self.chosen = [run.name for run in chosen]
-        for name, failure in read_failures(directory / "study.json").items():
+        failures, damage = read_failures(directory / "study.json")
+        if damage:
+            self.display.message(f"{damage}; it is written anew, and runs that had failed count as pending")
+        for name, failure in failures.items():
             is_kept = name not in self.chosen or is_final_failure(name, failure["exit_code"])
             if is_kept and name in self.states and self.states[name].state != "done":
                 self.states[name] = self.states[name]._replace(**failure)
