@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import resource
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,97 @@ def test_a_file_with_nan_is_refused(saved: Path, tmp_path: Path) -> None:
 def test_a_file_with_wrong_metadata_is_refused(saved: Path, tmp_path: Path, change: Any) -> None:
     path = rewritten(saved, tmp_path / "other.npz", lambda about, _: change(about))
     assert refusal(path).startswith(f"{path} is damaged, or was not written by Curiosity.save: ")
+
+
+HOSTILE: dict[str, Any] = {
+    "deep": lambda about: about.update(curiosity=nested(100_000)),
+    "many environments": lambda about: about["curiosity"].update(num_envs=2**31),
+    "no environments": lambda about: about["curiosity"].update(num_envs=-1),
+    "environments are text": lambda about: about["curiosity"].update(num_envs="many"),
+    "a large box": lambda about: about["curiosity"]["observation_space"].update(shape=[10**5, 10**5]),
+    "a box beyond all integers": lambda about: about["curiosity"]["observation_space"].update(shape=[10**15] * 9),
+    "a negative box": lambda about: about["curiosity"]["observation_space"].update(shape=[-3]),
+    "a box of objects": lambda about: about["curiosity"]["observation_space"].update(dtype="O"),
+    "a large discrete space": lambda about: about["curiosity"].update(action_space={"is": "Discrete", "n": 10**11}),
+    "no discrete space": lambda about: about["curiosity"].update(action_space={"is": "Discrete", "n": -1}),
+    "many bits": lambda about: about["curiosity"].update(action_space={"is": "MultiBinary", "n": [10**6, 10**6]}),
+    "many categories": lambda about: about["curiosity"].update(observation_space=categories(10**12)),
+    "a long text": lambda about: about["curiosity"].update(
+        observation_space={"is": "Text", "min_length": 1, "max_length": 10**12, "charset": "ab"}
+    ),
+    "a large image": lambda about: about["curiosity"].update(
+        observation_space={"is": "Image", "height": 10**6, "width": 10**6, "channels": 3}
+    ),
+    "large networks": lambda about: about["curiosity"]["settings"]["network"].update(embedding_size=10**9),
+    "networks beyond all integers": lambda about: about["curiosity"]["settings"]["network"].update(belief_size=10**15),
+    "a long horizon": lambda about: about["curiosity"]["settings"]["curiosity"].update(horizon=10**9),
+    "a space is a number": lambda about: about["curiosity"].update(observation_space=7),
+    "a record of text": lambda about: about["record"].update(rows="many"),
+    "a record of null": lambda about: about["record"].update(calls=None),
+    "symbols are a number": lambda about: about["curiosity"].update(symbol_counts=7),
+    "everything is null": lambda about: about["curiosity"].update(dict.fromkeys(about["curiosity"])),
+}
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def categories(count: int) -> dict[str, Any]:
+    return {"is": "MultiDiscrete", "nvec": [count, 2], "start": [0, 0]}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused_in_little_memory(saved: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "hostile.npz"
+    with np.load(saved) as file:
+        arrays = {entry: file[entry] for entry in file.files}
+    about = json.loads(arrays.pop("about").tobytes())
+    if name == "deep":
+        text = json.dumps(about)[:-1] + ', "deep": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    else:
+        HOSTILE[name](about)
+        text = json.dumps(about)
+    np.savez(path, about=np.frombuffer(text.encode(), np.uint8), **arrays)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert str(path) in refusal(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400_000, "kilobytes"
+
+
+def header(shape: str, dtype: str = "<f4", version: int = 1) -> bytes:
+    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY" + bytes([version, 0]) + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        header("(100000000000,)"), header("(3,)") + bytes(8), header("(-1,)"), header("(2, -2)") + bytes(16),
+        header("(1,)", "O") + bytes(8), header("(1,)", "|S0"), header("(1,)", version=9) + bytes(4), b"", b"\x93NUMPY",
+        header("((((((1,),),),),),)"), header("__import__('os')"), header("(" * 3000 + ")" * 3000), header("(1e9,)"),
+        header(f"({'9' * 5000},)"),
+    ],
+    ids=range(14),
+)  # fmt: skip
+def test_arrays_that_claim_another_size_are_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "hostile.npz"
+    for name in ("about", "other"):
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr(f"{name}.npy", data)
+        assert refusal(path).startswith(f"{path} is damaged, or was not written by Curiosity.save: ")
+
+
+def test_a_compressed_archive_is_refused(saved: Path, tmp_path: Path) -> None:
+    """A small one could unpack into any amount of memory."""
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(saved) as before, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in before.namelist():
+            file.writestr(name, before.read(name))
+        file.writestr("zeros.npy", bytes(50_000_000))
+    assert refusal(path).endswith("it is compressed or encrypted")
 
 
 def test_a_save_that_fails_leaves_the_old_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

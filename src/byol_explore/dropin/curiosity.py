@@ -208,8 +208,9 @@ class Curiosity:
 
     @classmethod
     def _restored(cls, arguments: dict[str, Any], arrays: dict[str, Any], path: Path | str) -> Self:
-        curiosity = cls(**arguments)
-        curiosity.progress = saving.restore(curiosity, arrays, path)
+        with saving.readable(path):
+            curiosity = cls(**arguments)
+            curiosity.progress = saving.restore(curiosity, arrays, path)
         return curiosity
 
     def state_shapes(self) -> tuple[BonusState, StreamState, PyTree]:

@@ -1,13 +1,15 @@
 """Save a `Curiosity` to one file: its arrays by name as an archive of NumPy, its arguments and its record as JSON.
 
 The file contains no code. The archive has a checksum for each array and for the JSON text; a damaged file is refused
-with one line. A pickle of a curiosity contains the same bytes.
+with one line. Sizes that a file claims are compared with its own size before memory is asked for. A pickle of a
+curiosity contains the same bytes.
 """
 
 import contextlib
 import dataclasses
 import io
 import json
+import math
 import os
 import zipfile
 from collections.abc import Iterator
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 FORMAT = 4  # of the file; other formats are refused
 _META = "about"
+_MAX_ENTRIES = 10_000  # of the archive
+_MAX_HEADER = 10_000  # bytes of an array's header
+_FREE_NUMBERS = 10_000_000  # that spaces may take beside those in the file: one-hot categories, padding
 _ARGUMENTS = ("observation_space", "action_space", "num_envs", "method", "seed", "settings", "symbol_counts")
 
 
@@ -78,7 +83,7 @@ def as_path(given: Any, what: str) -> Path:
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read a file, after consent if it names code outside this package. Returns the results of `from_bytes`."""
-    with _readable(path):
+    with readable(path):
         content = path.read_bytes()
     arguments, arrays = from_bytes(content, path)
     names = arguments["method"], arguments["settings"].network.encoder
@@ -95,33 +100,71 @@ def from_bytes(content: bytes, path: Path | str) -> tuple[dict[str, Any], dict[s
     Returns:
       The arguments of the curiosity, and its arrays by name with its record under "record".
     """
-    with _readable(path):
-        if not zipfile.is_zipfile(io.BytesIO(content)):
-            raise ValueError("it is no archive of arrays")  # NumPy's message recommends to unpickle it
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            arrays: dict[str, Any] = {name: file[name] for name in file.files}
+    with readable(path):
+        arrays = _read_archive(content)
         about = json.loads(arrays.pop(_META).tobytes())
         found, wrote = about["format"], about["versions"]["byol-explore"]
     if found != FORMAT:
         raise UserError(
             f"{path} is of format {found!r}, written by byol-explore {wrote}: this one reads format {FORMAT}"
         )
-    with _readable(path):
+    with readable(path):
         arguments = {name: about["curiosity"][name] for name in _ARGUMENTS}
+        _check_sizes(arguments, sum(array.size for array in arrays.values()))
         arguments |= {name: space_from_dict(arguments[name]) for name in ("observation_space", "action_space")}
         arguments["settings"] = from_dict(arguments["settings"], CuriositySettings)
-        record = Record(**about["record"])
-        return arguments, {**arrays, "record": dataclasses.replace(record, rows=tuple(record.rows))}
+        return arguments, {**arrays, "record": _parse_record(about["record"])}
+
+
+def _parse_record(data: dict[str, Any]) -> Record:
+    """Return the record of calls; raise an error for other values than counts and rows."""
+    record = Record(**data)
+    counts = [value for name, value in data.items() if name != "rows"]
+    if not all(type(count) is int and count >= 0 for count in counts):
+        raise ValueError("its record has counts that are no whole numbers")
+    if not isinstance(record.rows, list) or not all(isinstance(row, dict) for row in record.rows):
+        raise ValueError("its record has rows that are no objects")
+    return dataclasses.replace(record, rows=tuple(record.rows))
+
+
+def _read_archive(content: bytes) -> dict[str, Any]:
+    """Return the arrays of an archive by name; raise an error if it is damaged."""
+    if not zipfile.is_zipfile(io.BytesIO(content)):
+        raise ValueError("it is no archive of arrays")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        entries = archive.infolist()
+        # Uncompressed entries that do not overlap are together no larger than the file.
+        if any(entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 for entry in entries):
+            raise ValueError("it is compressed or encrypted")
+        if len(entries) > _MAX_ENTRIES or sum(entry.file_size for entry in entries) > len(content):
+            raise ValueError("it claims to be larger than it is")
+        return {entry.filename.removesuffix(".npy"): _read_array(archive.read(entry)) for entry in entries}
+
+
+def _read_array(data: bytes) -> np.ndarray:
+    """Return the array of NumPy's file format; raise a ValueError unless its size is that of the data."""
+    file = io.BytesIO(data)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError("an array is of an unknown version")
+    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=_MAX_HEADER)
+    if dtype.hasobject or min(shape, default=0) < 0:
+        raise ValueError("an array does not hold numbers")
+    if dtype.itemsize * math.prod(shape) != len(data) - file.tell():
+        raise ValueError(f"an array claims the shape {one_line(shape, 60)}, which its data do not fill")
+    array = np.frombuffer(data, dtype, offset=file.tell())
+    return array.reshape(shape, order="F" if is_fortran else "C").copy()
 
 
 @contextlib.contextmanager
-def _readable(path: Path | str) -> Iterator[None]:
+def readable(path: Path | str) -> Iterator[None]:
     """Turn exceptions that a missing or damaged file causes into a UserError."""
     try:
         yield
     except FileNotFoundError:
         raise UserError(f"there is no file {path}: it must be one that Curiosity.save has written") from None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+    except UserError as error:
+        raise error if str(path) in str(error) else UserError(f"{path}: {error}") from error
+    except Exception as error:  # zipfile, NumPy, Gymnasium and our own checks raise errors of many types
         why = one_line(error, 120) or type(error).__name__
         raise UserError(f"{path} is damaged, or was not written by Curiosity.save: {why}") from error
 
@@ -143,6 +186,36 @@ def restore(curiosity: "Curiosity", arrays: dict[str, Any], path: Path | str) ->
             raise UserError(f"{path} cannot be continued: {name} holds NaN")
     progress = jax.tree.map(lambda x, old: x if isinstance(old, np.ndarray) else jnp.asarray(x), progress, like)
     return progress._replace(record=record)
+
+
+def _check_sizes(arguments: dict[str, Any], numbers: int) -> None:
+    """Raise a ValueError if the spaces ask for much more memory than the file's own numbers take.
+
+    Networks need no check: only their shapes are computed before they are compared with the arrays.
+    """
+    observation, action = (_space_size(arguments[name]) for name in ("observation_space", "action_space"))
+    if max(observation * arguments["num_envs"], action) > _FREE_NUMBERS + numbers:
+        raise ValueError(f"its spaces take more numbers than the {numbers:,} in it")
+
+
+def _space_size(data: dict[str, Any]) -> int:
+    """Return an upper bound of the numbers in an element of a space, as networks may see it."""
+    match data["is"]:
+        case "dict" | "Dict":
+            return sum(_space_size(part) for _, part in data["entries"])
+        case "Tuple":
+            return sum(map(_space_size, data["entries"]))
+        case "Image":
+            return data["height"] * data["width"] * data["channels"]
+        case "Grid":
+            return data["height"] * data["width"] * len(data["symbols_per_channel"])
+        case "MultiDiscrete":
+            return int(np.sum(data["nvec"], dtype=object))
+        case "ActionSpec":
+            return len(data["discrete"]) + data["continuous"]
+    one_of = ("shape", "size", "length", "max_length", "n")  # of Box, Vector, Tokens, Text, and the rest
+    size = next(data[name] for name in one_of if name in data)
+    return math.prod(size) if isinstance(size, list) else size
 
 
 _CLASSES: dict[str, Any] = {
