@@ -108,6 +108,6 @@ screenshot: .venv/installed browser
 clean:
 	rm -rf .venv .venv-lean
 
-# Kill training, damage its files, fill its disk, hang its environments: about half an hour.
+# Kill training, damage its files, fill its disk, hang its environments, attack its server: half an hour and more.
 drills: .venv/installed-test
-	for drill in kill damage full_disk hang hostile; do $(BIN)/python tests/drills/$$drill.py $(ARGS) || exit 1; done
+	for drill in kill damage full_disk hang hostile strangers; do $(BIN)/python tests/drills/$$drill.py $(ARGS) || exit 1; done

@@ -15,6 +15,7 @@ import pytest
         ("damage", 30, "0 silent"),
         ("full_disk", 2, "0 things half-written; with room 2 went on, 2 bit-identical"),
         ("hang", 1, "6 hangs: 6 named, 6 saved, 6 resumed"),
+        ("strangers", 100, "server alive, 0 wrong ones left open, 0 kept at the end"),
         ("hostile", 10, "0 tracebacks, 0 hangs, 0 leaks, 0 formulas, 0 pages with markup"),
     ],
 )

@@ -1,6 +1,9 @@
 """Tests of the inference server and env steppers over sockets of this process, without Ray."""
 
+import contextlib
 import dataclasses
+import errno
+import hashlib
 import json
 import socket
 import struct
@@ -21,9 +24,10 @@ from byol_explore.config.config import Config
 from byol_explore.envs.registry import register_env
 from byol_explore.errors import EnvironmentFailure, UserError
 from byol_explore.networks.representation import Actor
-from byol_explore.runtime.cluster.env_stepper import EnvStepper
+from byol_explore.runtime.cluster import inference_server
+from byol_explore.runtime.cluster.env_stepper import EnvStepper, first_frame_dtype, make_frame
 from byol_explore.runtime.cluster.inference_server import InferenceServer
-from byol_explore.runtime.cluster.messages import ActorSpec, FrameReader, Handshake, frame_dtype
+from byol_explore.runtime.cluster.messages import ActorSpec, FrameReader, Handshake
 from byol_explore.runtime.rollouts import Rollout
 from byol_explore.spaces import ActionSpec, Image
 from byol_explore.types import TimeStep
@@ -199,7 +203,7 @@ def test_server_survives_an_actor_that_disconnects_while_it_is_replaced() -> Non
     """Both events arrive in one round of the selector: the server is blocked until both connections have sent."""
     setup = start(Scripted(), policy_step=None)
     server = setup.server
-    handshake = Handshake(TOKEN, 0, frame_dtype({"reward": np.zeros(2, np.float32)})).encode()
+    handshake = Handshake(0, layout()).encode(TOKEN)
     with (
         socket.create_connection(server.address, PATIENCE) as old,
         socket.create_connection(server.address, PATIENCE) as new,
@@ -207,7 +211,11 @@ def test_server_survives_an_actor_that_disconnects_while_it_is_replaced() -> Non
         old.sendall(handshake)
         new.sendall(handshake[:4])
         wait_until(lambda: [client.actor_index for client in server._clients.values()] == [0, -1])
-        wait_until(lambda: all(client.reader._expects != "length" for client in server._clients.values()))
+        wait_until(
+            lambda: all(
+                client.reader._filled or client.reader._expects != "greeting" for client in server._clients.values()
+            )
+        )
         with server._lock, socket.create_connection(server.address, PATIENCE):
             new.sendall(handshake[4:])
             old.shutdown(socket.SHUT_RDWR)
@@ -228,21 +236,41 @@ def test_failing_environment_is_named_and_other_actors_continue() -> None:
     assert len(of_actor(setup.take(5), 1)) >= 4
 
 
-def with_length(text: bytes) -> bytes:
-    return struct.pack("<I", len(text)) + text
+def with_greeting(text: bytes, token: str = TOKEN) -> bytes:
+    return hashlib.sha256(token.encode()).digest() + struct.pack("<I", len(text)) + text
 
 
 def handshake_text(*fields: list[object]) -> bytes:
-    return json.dumps({"token": TOKEN, "actor": 0, "dtype": fields}).encode()
+    return json.dumps({"actor": 0, "dtype": fields}).encode()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Wait until the server has closed a connection; it resets one whose bytes it has not read."""
+    connection.settimeout(PATIENCE)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def layout() -> np.dtype:
+    """Return the layout of an actor's frames."""
+    world = Scripted()
+    batch = world.make_vector_env(2, 0)
+    return first_frame_dtype(make_frame(batch, batch.reset(), 0.0), world.spec.observation)
 
 
 INVALID_HANDSHAKES = [
     b"[" * 60_000,  # deeper than Python recurses
-    b'{"token": "", "actor": 1e999, "dtype": []}',
+    b'{"actor": 1e999, "dtype": []}',
     handshake_text(["reward", "(2,", [2]]),  # NumPy evaluates it as Python
     handshake_text(["reward", "|u1", [-2]]),
     handshake_text(["reward", "|u1", [2]], ["reward", "|u1", [2]]),
     handshake_text(*[[f"{i}", "|u1", [2**31 - 1]] for i in range(3)]),  # the item size overflows in NumPy
+    handshake_text(["reward", "<f8", [2**62]]),
+    handshake_text(["reward", "<f4", [2**28]]),  # a gigabyte
+    handshake_text(["reward", "<f4", [2]]),  # not all that a frame must have
+    handshake_text(*[[f"{i}", "|u1", []] for i in range(2_500)]),
 ]
 
 
@@ -257,19 +285,20 @@ def test_actor_with_other_spaces_than_the_learner_does_not_start() -> None:
 
 def test_invalid_handshakes_are_disconnected() -> None:
     setup = start(Scripted(), policy_step=None)
-    dtype = frame_dtype({"reward": np.zeros(2, np.float32)})
+    dtype = layout()
     invalid = [
-        Handshake("another token", 0, dtype).encode(),
-        Handshake(TOKEN, 5, dtype).encode(),
-        struct.pack("<I", 2**31),
-        with_length(b"{}"),
-        with_length(b"\xff\xfe\x00\x01"),
-        *map(with_length, INVALID_HANDSHAKES),
+        Handshake(0, dtype).encode("another token"),
+        Handshake(5, dtype).encode(TOKEN),
+        Handshake(0, np.dtype([*dtype.descr, ("more", "<f4", (2,))])).encode(TOKEN),
+        with_greeting(b"")[:32] + struct.pack("<I", 2**31),
+        with_greeting(b"{}"),
+        with_greeting(b"\xff\xfe\x00\x01"),
+        *map(with_greeting, INVALID_HANDSHAKES),
     ]
     for text in invalid:
         with socket.create_connection(setup.server.address, PATIENCE) as connection:
             connection.sendall(text)
-            assert connection.recv(1) == b"", text
+            assert is_closed(connection), text
     assert setup.server.failure is None
     setup.server.set_parameters(setup.policy, 0)
     setup.start_actor(0)
@@ -279,11 +308,73 @@ def test_invalid_handshakes_are_disconnected() -> None:
 def test_dtype_of_objects_is_refused() -> None:
     one, other = socket.socketpair()
     with one, other:
-        one.sendall(with_length(handshake_text(["reward", "O", [2]])))
-        reader = FrameReader()
+        one.sendall(with_greeting(handshake_text(["reward", "O", [2]])))
+        reader = FrameReader(TOKEN)
         assert reader.read(other) is None
         with pytest.raises(ValueError, match="numbers"):
             reader.read(other)
+
+
+def test_a_wrong_token_is_refused_before_its_handshake_is_read() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        one.sendall(with_greeting(b"x" * 60_000, "another token"))
+        reader = FrameReader(TOKEN)
+        with pytest.raises(ValueError, match="another token"):
+            reader.read(other)
+        assert len(reader._buffer) == 36
+    assert TOKEN.encode() not in Handshake(0, layout()).encode(TOKEN), "the token itself is never sent"
+    assert TOKEN not in repr(Handshake(0, layout()))
+
+
+def test_frames_that_were_not_asked_for_end_their_connection() -> None:
+    """An actor sends a frame, and the next one behind the action that answers it."""
+    setup = start(Scripted(), policy_step=None)
+    dtype = layout()
+    with socket.create_connection(setup.server.address, PATIENCE) as connection:
+        connection.sendall(Handshake(0, dtype).encode(TOKEN) + bytes(2 * dtype.itemsize))
+        assert is_closed(connection)
+    assert setup.server.failure is None
+
+
+def test_strangers_are_limited_in_time_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference_server, "MAX_STRANGERS", 4)
+    setup = start(Scripted(), actors=1)
+    with contextlib.ExitStack() as stack:
+        strangers = [stack.enter_context(socket.create_connection(setup.server.address, PATIENCE)) for _ in range(9)]
+        for stranger in strangers[:4]:  # five of nine may stay: four, and one for the actor
+            assert is_closed(stranger)
+        wait_until(lambda: len(setup.server._clients) == 5)
+        setup.start_actor(0)
+        assert setup.take(2)
+        monkeypatch.setattr(inference_server, "HANDSHAKE_SECONDS", 0.0)
+        for stranger in strangers[4:]:
+            assert is_closed(stranger)
+        assert setup.take(2), "an actor has no such limit"
+
+
+def test_a_server_without_descriptors_accepts_again_later() -> None:
+    setup = start(Scripted(), policy_step=None)
+    listener, accept = setup.server._listener, setup.server._listener.accept
+    refused: list[float] = []
+
+    class Refusing:
+        """A listener that has no descriptor left five times."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(listener, name)
+
+        def accept(self) -> Any:
+            if len(refused) < 5:
+                refused.append(time.monotonic())
+                raise OSError(errno.EMFILE, "Too many open files")
+            return accept()
+
+    setup.server._listener = Refusing()  # type: ignore[assignment]
+    setup.server.set_parameters(setup.policy, 0)
+    setup.start_actor(0)
+    assert setup.take(1)
+    assert np.all(np.diff(refused) > 0.05), "it must not ask all the time"
 
 
 def test_actions_that_an_environment_keeps_are_not_overwritten() -> None:

@@ -57,14 +57,14 @@ class EnvStepper:
 
     def _play(self, address: tuple[str, int], token: str) -> None:
         vector_env = self._vector_env
+        frame = make_frame(vector_env, vector_env.reset(), 0.0)  # before the server's limit of time for a handshake
+        dtype = first_frame_dtype(frame, self._env_spec.observation)
         try:
             with socket.create_connection(address, self._watchdog.limit) as connection:
                 self._connection = connection
                 configure_socket(connection)
                 connection.settimeout(None)
-                frame = make_frame(vector_env, vector_env.reset(), 0.0)
-                dtype = first_frame_dtype(frame, self._env_spec.observation)
-                connection.sendall(Handshake(token, self._spec.actor_index, dtype).encode())
+                connection.sendall(Handshake(self._spec.actor_index, dtype).encode(token))
                 request, reply = (
                     FrameBuffer(dtype),
                     FrameBuffer(action_dtype(self._env_spec.action, vector_env.num_envs)),
@@ -86,6 +86,26 @@ def first_frame_dtype(frame: dict[str, np.ndarray], spaces: Any) -> np.dtype:
     # Observations have the dtype of their space: a first one of integers must not truncate the fractions of later ones.
     named = {OBSERVATION + name: spaces[name] for name in spaces} if isinstance(spaces, dict) else {OBSERVATION: spaces}
     return frame_dtype({name: x.astype(named[name].dtype) if name in named else x for name, x in frame.items()})
+
+
+_MAX_COLUMNS = 1_000  # positions and stages of an environment
+
+
+def check_layout(dtype: np.dtype, spaces: Any, num_envs: int) -> None:
+    """Raise a ValueError unless frames of a layout are those of `make_frame` for these observation spaces."""
+    named = {OBSERVATION + name: spaces[name] for name in spaces} if isinstance(spaces, dict) else {OBSERVATION: spaces}
+    expected = {name: (space.dtype, (num_envs, *space.shape)) for name, space in named.items()}
+    scalars = {
+        "reward": np.float32, "discount": np.float32, "is_first": bool, "is_last": bool, "success": np.int8,
+        "task_id": np.int32,
+    }  # fmt: skip
+    expected |= {name: (np.dtype(kind), (num_envs,)) for name, kind in scalars.items()}
+    expected["env_seconds"] = np.dtype(np.float32), (1,)
+    found = {name: (field[0].base, field[0].shape) for name, field in (dtype.fields or {}).items()}
+    tables = {name: found.pop(name) for name in ("positions", "stages_reached") if name in found}
+    fits = all(len(shape) == 2 and shape[0] == num_envs and shape[1] <= _MAX_COLUMNS for _, shape in tables.values())
+    if found != expected or "positions" not in tables or not fits:
+        raise ValueError("frames of another layout")
 
 
 def make_frame(vector_env: HostVectorEnv, timestep: TimeStep, env_seconds: float) -> dict[str, np.ndarray]:

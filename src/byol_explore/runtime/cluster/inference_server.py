@@ -5,6 +5,9 @@ first of them has waited for MAX_WAIT. Recurrent states stay in the server, one 
 assembled here.
 
 Back-pressure: an actor with more than `queue_size` unfetched rollouts gets no actions.
+
+Strangers may connect too. Before its token was checked, a connection has a limit of time, of size (`messages.py`) and
+of number; without descriptors the server stops accepting for a moment. No message ends the server.
 """
 
 import contextlib
@@ -23,7 +26,7 @@ import numpy as np
 from byol_explore.agent.acting import select_action
 from byol_explore.envs.interface import EnvSpec
 from byol_explore.networks.representation import Actor
-from byol_explore.runtime.cluster.env_stepper import OBSERVATION
+from byol_explore.runtime.cluster.env_stepper import OBSERVATION, check_layout
 from byol_explore.runtime.cluster.messages import (
     ActorSpec,
     FrameBuffer,
@@ -36,6 +39,9 @@ from byol_explore.runtime.rollouts import ActionBatch, Rollout, RolloutBuilder, 
 from byol_explore.types import Action, Array, Policy, RecurrentState, TimeStep
 
 MAX_WAIT = 0.001  # seconds that the first request of a batch waits for others
+HANDSHAKE_SECONDS = 10.0  # from the connection to the whole handshake
+MAX_STRANGERS = 128  # connections without a handshake, beside one for each actor; a newer one replaces the oldest
+_PAUSE = 0.1  # seconds without accepting after that failed
 STATS_WINDOW = 10_000  # latest requests and batches that statistics cover
 
 
@@ -52,8 +58,9 @@ class ServerStats(NamedTuple):
 class Client:
     """A connection, and the actor at its other end once its handshake has arrived."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection, self.reader = connection, FrameReader()
+    def __init__(self, connection: socket.socket, token: str) -> None:
+        self.connection, self.reader = connection, FrameReader(token)
+        self.connected_at = time.monotonic()
         self.actor_index = -1  # before the handshake
         self.builder: RolloutBuilder | None = None
         self.unfetched = 0  # rollouts
@@ -78,6 +85,7 @@ class InferenceServer:
         self._finished: list[Rollout] = []
         self._lock = threading.Condition()  # of parameters, clients and finished rollouts
         self._is_closed = False
+        self._accepts_from = math.inf  # time at which a paused server accepts again
         self.failure: BaseException | None = None  # that ended the thread
         self._reply = FrameBuffer(action_dtype(spec.spec.action, spec.num_envs))
         self._waits: deque[float] = deque(maxlen=STATS_WINDOW)
@@ -134,6 +142,7 @@ class InferenceServer:
                 for key, _ in self._selector.select(self._select_timeout()):
                     key.data()
                 self._act()
+                self._check_strangers()
         except BaseException as error:
             with self._lock:
                 self.failure = error
@@ -145,15 +154,46 @@ class InferenceServer:
     # Requests
 
     def _accept(self) -> None:
-        connection, _ = self._listener.accept()
-        connection.setblocking(False)
-        configure_socket(connection)
-        client = Client(connection)
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):  # the client is gone
+            return
+        except OSError:  # no descriptors or memory: the listener stays readable, so do not ask it for a while
+            self._selector.unregister(self._listener)
+            self._accepts_from = time.monotonic() + _PAUSE
+            self._drop_strangers(keep=0)
+            return
+        try:
+            connection.setblocking(False)
+            configure_socket(connection)
+            client = Client(connection, self._token)
+            self._selector.register(connection, selectors.EVENT_READ, partial(self._read, client))
+        except OSError:
+            connection.close()
+            return
         with self._lock:
             self._clients[connection] = client
-        self._selector.register(connection, selectors.EVENT_READ, partial(self._read, client))
+        self._drop_strangers(keep=self._spec.config.runtime.num_actors + MAX_STRANGERS)
+
+    def _drop_strangers(self, *, keep: int) -> None:
+        """Disconnect all but the newest connections without a handshake."""
+        strangers = [client for client in self._clients.values() if client.actor_index < 0]
+        for client in strangers[: max(0, len(strangers) - keep)]:
+            self._disconnect(client)
+
+    def _check_strangers(self) -> None:
+        """Disconnect clients whose handshake takes too long; accept again after a pause."""
+        now = time.monotonic()
+        for client in list(self._clients.values()):
+            if client.actor_index < 0 and now - client.connected_at > HANDSHAKE_SECONDS:
+                self._disconnect(client)
+        if now >= self._accepts_from:
+            self._accepts_from = math.inf
+            self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def _read(self, client: Client) -> None:
+        if client.connection not in self._clients:  # disconnected in this round of the selector
+            return
         try:
             message = client.reader.read(client.connection)
             if isinstance(message, Handshake):
@@ -162,14 +202,17 @@ class InferenceServer:
                 self._add_frame(client, message)
         except BlockingIOError:
             pass
-        except (OSError, ValueError):
+        except Exception:  # no message may end the server
             self._disconnect(client)
 
     def _register(self, client: Client, handshake: Handshake) -> None:
         """Accept an actor. It replaces one with the same index, whose process may hang."""
         runtime, size = self._spec.config.runtime, self._spec.num_envs
-        if handshake.token != self._token or not 0 <= handshake.actor < runtime.num_actors:
+        assert self._spec.spec is not None
+        if client.actor_index >= 0 or not 0 <= handshake.actor < runtime.num_actors:
             raise ValueError("a handshake of another run")
+        check_layout(handshake.dtype, self._spec.spec.observation, size)
+        client.reader.accept(handshake.dtype)
         for other in [each for each in self._clients.values() if each.actor_index == handshake.actor]:
             self._disconnect(other)
         client.actor_index = handshake.actor
@@ -177,7 +220,8 @@ class InferenceServer:
         client.builder = RolloutBuilder(env_ids, runtime.sequence_length, handshake.dtype)
 
     def _add_frame(self, client: Client, frame: np.ndarray) -> None:
-        assert client.builder is not None
+        if client.builder is None or client.requested_at < math.inf:
+            raise ValueError("a frame that was not asked for")
         rollout = client.builder.add_frame({name: frame[name] for name in frame.dtype.names or ()})
         client.requested_at = time.perf_counter()
         self._steps += self._spec.num_envs
@@ -201,7 +245,7 @@ class InferenceServer:
     def _select_timeout(self) -> float:
         """Return the seconds until the first request has waited for MAX_WAIT."""
         if self._parameters is None or not (clients := self._waiting_clients()):
-            return 0.5
+            return 0.5 if self._accepts_from == math.inf else _PAUSE
         return max(0.0, min(client.requested_at for client in clients) + MAX_WAIT - time.perf_counter())
 
     def _waiting_clients(self) -> list[Client]:

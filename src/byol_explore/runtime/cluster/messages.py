@@ -1,11 +1,13 @@
 """Actor specs, join replies, and the wire format of the inference server. No JAX, no Ray.
 
-Wire format. An env stepper connects and sends a handshake with the layout of its frames. Then it sends frames (each
-observation once, with rewards and episode boundaries) and receives actions, as raw arrays without headers. Nothing is
-unpickled, so a client can send numbers and nothing else.
+Wire format. An env stepper connects and sends the hash of a secret token, then a handshake with the layout of its
+frames. Then it sends frames (each observation once, with rewards and episode boundaries) and receives actions, as raw
+arrays without headers. Nothing is unpickled, so a client can send numbers and nothing else. Before the token is checked
+a connection has 36 bytes; the server sets the limits of time and number.
 """
 
 import hashlib
+import hmac
 import json
 import math
 import os
@@ -110,9 +112,9 @@ def version_mismatch(joined: JoinReply) -> str | None:
     )
 
 
-_LENGTH = struct.Struct("<I")
+_GREETING = struct.Struct("<32sI")  # hash of the token, bytes of the handshake
 _MAX_HANDSHAKE = 1 << 16  # bytes
-_MAX_FRAME = 1 << 30  # bytes; the item size of a NumPy dtype overflows at 2 GiB
+_MAX_FRAME = 1 << 30  # bytes, also of one that fits the layout; the item size of a NumPy dtype overflows at 2 GiB
 _NUMERIC_DTYPE = re.compile("[<>|][biuf][0-9]{1,2}")  # NumPy evaluates other strings in syntaxes of their own
 
 
@@ -142,30 +144,43 @@ class FrameBuffer:
 
 
 class Handshake(NamedTuple):
-    """First message of an env stepper."""
+    """First message of an env stepper, behind the hash of the token."""
 
-    token: str
     actor: int  # index
     dtype: np.dtype  # of all frames that follow
 
-    def encode(self) -> bytes:
-        text = json.dumps({"token": self.token, "actor": self.actor, "dtype": self.dtype.descr})
-        return _LENGTH.pack(len(text)) + text.encode()
+    def encode(self, token: str) -> bytes:
+        text = json.dumps({"actor": self.actor, "dtype": self.dtype.descr})
+        return _GREETING.pack(_hash_token(token), len(text)) + text.encode()
+
+
+def _hash_token(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
 
 
 class FrameReader:
-    """Read a handshake and then frames of its dtype from a non-blocking socket."""
+    """Read a greeting, a handshake and then frames from a non-blocking socket.
 
-    def __init__(self) -> None:
+    Args:
+      token: the secret that the client must know.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._token_hash = _hash_token(token)
         self._arrays: np.ndarray | None = None
-        self._buffer, self._filled = bytearray(_LENGTH.size), 0
-        self._expects = "length"  # then "handshake", then "frame"
+        self._buffer, self._filled = bytearray(_GREETING.size), 0
+        self._expects = "greeting"  # then "handshake", then "frame"
+
+    def accept(self, dtype: np.dtype) -> None:
+        """Expect frames of this layout from now on."""
+        frame = FrameBuffer(dtype)
+        self._expects, self._buffer, self._arrays = "frame", frame.buffer, frame.arrays
 
     def read(self, connection: socket.socket) -> Any:
         """Receive once. Return a complete `Handshake` or frame, else None.
 
-        A frame is a structured array, which the next frame overwrites. Raises a ConnectionError at the end of the
-        connection, and a ValueError for invalid bytes.
+        A frame is a structured array, which the next frame overwrites. After a handshake call `accept`. Raises a
+        ConnectionError at the end of the connection, and a ValueError for invalid bytes or a wrong token.
         """
         count = connection.recv_into(memoryview(self._buffer)[self._filled :])
         if count == 0:
@@ -174,18 +189,15 @@ class FrameReader:
         if self._filled < len(self._buffer):
             return None
         self._filled = 0
-        if self._expects == "length":
-            [length] = _LENGTH.unpack(self._buffer)
+        if self._expects == "greeting":
+            token_hash, length = _GREETING.unpack(self._buffer)
+            if not hmac.compare_digest(token_hash, self._token_hash):
+                raise ValueError("another token")
             if not 0 < length <= _MAX_HANDSHAKE:
                 raise ValueError(f"a handshake of {length} bytes")
             self._expects, self._buffer = "handshake", bytearray(length)
             return None
-        if self._expects == "handshake":
-            handshake = _decode_handshake(bytes(self._buffer))
-            frame = FrameBuffer(handshake.dtype)
-            self._expects, self._buffer, self._arrays = "frame", frame.buffer, frame.arrays
-            return handshake
-        return self._arrays
+        return _decode_handshake(bytes(self._buffer)) if self._expects == "handshake" else self._arrays
 
 
 def _decode_handshake(text: bytes) -> Handshake:
@@ -197,8 +209,10 @@ def _decode_handshake(text: bytes) -> Handshake:
             raise ValueError("arrays that do not hold numbers")
         if sum(np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in fields) > _MAX_FRAME:
             raise ValueError("a frame that is too large")
-        return Handshake(str(data["token"]), int(data["actor"]), np.dtype(fields))
-    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        return Handshake(int(data["actor"]), np.dtype(fields))
+    except ValueError:
+        raise
+    except Exception as error:  # NumPy and JSON raise many types
         raise ValueError("not a handshake") from error
 
 
