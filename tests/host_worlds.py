@@ -244,6 +244,7 @@ def host_config(**runtime: Any) -> Config:
         "sequence_length": LENGTH,
         "rounds_per_dispatch": 1,
         "num_devices": 1,
+        "max_env_restarts": 0,
     }
     small = small_config(horizon=2)
     return dataclasses.replace(

@@ -10,7 +10,7 @@ PACKAGES = {
     "utils": "compilation files formatting interrupts local_server packages processes validation",
     "config": "sections config presets overrides",
     "envs": "interface host_vector checks watchdog families names registry keyboard"
-    " atari_worker atari gymnasium_spaces gymnasium_env",
+    " atari_worker atari gymnasium_spaces gymnasium_faults gymnasium_env",
     "envs.hard_eight": "tasks",
     "envs.dm_hard_eight": "servers client env",
     "runtime.cluster": "messages actor_pool env_stepper workers head_process",

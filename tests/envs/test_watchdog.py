@@ -1,5 +1,6 @@
 """Environments under a watchdog: exceptions, time limits, and the validation of time steps."""
 
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -54,6 +55,47 @@ def test_user_errors_pass_unchanged() -> None:
     with pytest.raises(UserError) as raised:
         world.make_vector_env(2, 0)
     assert raised.value is error
+
+
+# Restarts
+
+
+def test_a_faulty_batch_is_made_anew_as_often_as_allowed() -> None:
+    faults = {2: ValueError("two"), 5: SystemExit(0), 6: OSError("six"), 9: ValueError("nine")}
+    total = iter(range(100))
+
+    def hook(event: str, count: int) -> None:
+        if event == "step" and (fault := faults.get(next(total))):
+            raise fault
+
+    watchdog = Watchdog(60.0, max_restarts=3)
+    [world] = watchdog.wrap([scripted := Scripted(hook)])
+    batch = world.make_vector_env(2, 0)
+    batch.reset()
+    for index in range(9):
+        step = act(batch)
+        assert step.is_first.all() == (index in (2, 5, 6))
+        assert index not in (2, 5, 6) or not (step.reward.any() or step.is_last.any())
+    assert len({each.seed for each in scripted.batches}) == len(scripted.batches) == 4, "new seeds"
+    assert (watchdog.pop_restarts(), watchdog.pop_restarts()) == (3, 0)
+    warning = "environment 'scripted' failed in step 6: SystemExit: 0; made anew (2 of 3 times)"
+    assert watchdog.pop_warnings()[1] == warning
+    words = "failed in step 10: ValueError: nine; 3 were made anew before (runtime.max_env_restarts allows more)"
+    with pytest.raises(EnvironmentFailure, match=re.escape(words)) as raised:
+        act(batch)
+    assert raised.value.__cause__ is faults[9]
+
+
+def test_an_environment_that_cannot_be_made_anew_ends_the_run() -> None:
+    def hook(event: str, count: int) -> None:
+        if (event, count) in (("step", 1), ("batch", 1)):
+            raise ValueError(event)
+
+    [world] = Watchdog(60.0, max_restarts=5).wrap([Scripted(hook)])
+    batch = world.make_vector_env(2, 0)
+    batch.reset()
+    with pytest.raises(EnvironmentFailure, match="failed in its start: ValueError: batch"):
+        act(batch, 2)
 
 
 # Time
@@ -155,9 +197,12 @@ class Constant(HostEnvironment, HostVectorEnv):
         (Constant(np.zeros((2, 3)), {"a": Vector(3)}), "entry 'a' of its observation is missing"),
         (Constant(np.zeros((2, 3)), Vector(3), reward=np.zeros((2, 1))), "its reward has the shape (2, 1), not (2,)"),
         (Constant(np.zeros((2, 3)), Vector(3), is_last=np.zeros(3)), "its is_last has the shape (3,), not (2,)"),
+        (Constant(np.full((2, 3), np.nan), Vector(3)), "its observation is not finite"),
+        (Constant(np.zeros((2, 3)), Vector(3), reward=np.array([0, np.inf])), "its reward is not finite"),
+        (Constant({"a": np.full((2, 3), np.inf)}, {"a": Vector(3)}), "entry 'a' of its observation is not finite"),
     ],
 )
-def test_wrong_shapes_are_failures(world: Constant, words: str) -> None:
+def test_wrong_shapes_and_infinite_numbers_are_failures(world: Constant, words: str) -> None:
     """NumPy would broadcast some of them without an error."""
     [watched] = Watchdog(60.0).wrap([world])
     with pytest.raises(EnvironmentFailure) as raised:
@@ -168,9 +213,6 @@ def test_wrong_shapes_are_failures(world: Constant, words: str) -> None:
 @pytest.mark.parametrize(
     ("world", "words"),
     [
-        (Constant(np.full((2, 3), np.nan), Vector(3)), "its observation is not finite"),
-        (Constant(np.zeros((2, 3)), Vector(3), reward=np.array([0, np.inf])), "its reward is not finite"),
-        (Constant({"a": np.full((2, 3), np.inf)}, {"a": Vector(3)}), "entry 'a' of its observation is not finite"),
         (
             Constant(np.full((2, 1, 1, 2), 4, np.uint8), Grid(1, 1, (9, 4))),
             "its observation has symbols beyond the (9, 4) of its channels",

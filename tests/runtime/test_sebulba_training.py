@@ -26,6 +26,8 @@ from byol_explore.envs.registry import register_env
 from byol_explore.errors import EnvironmentFailure
 from byol_explore.evaluation.trained_agent import evaluate
 from byol_explore.report import figures
+from byol_explore.report.build import build_report
+from byol_explore.report.load import load_runs
 from byol_explore.runtime import make
 from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.sebulba import Sebulba, SebulbaState
@@ -36,6 +38,7 @@ from byol_explore.training import train as train_module
 from byol_explore.training.loop import RunSummary
 from byol_explore.training.output import Bar, Display
 from byol_explore.training.train import train
+from byol_explore.types import Action, TimeStep
 from byol_explore.utils.interrupts import SignalGuard
 from host_worlds import (
     ENVS,
@@ -46,6 +49,7 @@ from host_worlds import (
     Moment,
     QuickSebulba,
     Scripted,
+    ScriptedBatch,
     crash,
     host_config,
     timeline,
@@ -272,6 +276,32 @@ def test_failure_of_an_actor_stops_the_run_which_can_be_resumed(tmp_path: Path, 
     assert Checkpoints(directory / "checkpoints").steps() == [DISPATCH * n for n in range(1, done + 1)]
     assert run(config, directory, Scripted(), resume=True)["steps"] == 4 * DISPATCH
     assert not (directory / "traceback.txt").exists()
+
+
+def test_a_run_survives_faulty_environments(tmp_path: Path) -> None:
+    """A number that is not finite and an exception: the run has all its steps, and the log counts both."""
+    directory, faults = tmp_path / "run", {3: "nan", 2 * ROUNDS * STEPS + 1: "raise"}
+    total = iter(range(10**6))
+
+    class Faulty(ScriptedBatch):
+        def step(self, action: Action) -> TimeStep:
+            fault, timestep = faults.pop(next(total), ""), super().step(action)
+            if fault == "raise":
+                raise RuntimeError("scripted failure")
+            return timestep._replace(reward=timestep.reward * np.nan) if fault else timestep
+
+    class World(Scripted):
+        def make_vector_env(self, num_envs: int, seed: int) -> ScriptedBatch:
+            self.batches.append(Faulty(self, num_envs, seed))
+            return self.batches[-1]
+
+    summary = run(config_for(4, {"evaluate_every": 0}, max_env_restarts=2), directory, world := World())
+    assert (summary["steps"], faults, len(world.batches)) == (4 * DISPATCH, {}, 3)
+    assert [row.get("env_restarts") for row in read_metrics(directory / "metrics.jsonl")][-1] == 2
+    [loaded] = load_runs(directory).runs
+    assert loaded.env_restarts == 2
+    text = str(build_report(directory).sections[0])
+    assert f"Environments that were made anew after faults: 2 in {directory.name}." in text
 
 
 def test_hang_in_the_middle_of_a_dispatch_saves_what_was_learned(tmp_path: Path) -> None:

@@ -205,6 +205,10 @@ class RuntimeConfig:
     step_timeout: Positive[float] = 60.0
     """Seconds that environments outside jit have for a step, and ten times as many to start, before the run ends (or
     their actor is started again, with actor_backend ray)."""
+    max_env_restarts: NonNegative[int] = 20
+    """How often environments outside jit that raise, end their process, or return a wrong shape or a number that is not
+    finite are made anew, in each actor and session; one more fault ends the run (or starts the actor again, with
+    actor_backend ray)."""
     actor_backend: Annotated[str, OneOf(ACTOR_BACKENDS)] = "threads"
     """Where environments outside jit run: in threads of this process (threads), or in processes of their own
     on this machine or many, which are started again when they die (ray; extra: ray; docs/cluster.md)."""

@@ -116,7 +116,8 @@ def _types(state: Any) -> str:
 class TimeStepValidator:
     """Checks every time step of a vector environment outside jit.
 
-    Wrong shapes are errors. Numbers that are not finite or out of range are warnings: training can continue.
+    Wrong shapes and numbers that are not finite are errors: training could not continue with them. Numbers out of range
+    are warnings.
     """
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
@@ -124,22 +125,22 @@ class TimeStepValidator:
         self._spaces: dict[str, ArraySpace] = _entries(spec.observation)
 
     def error(self, timestep: TimeStep) -> str | None:
-        """Describe the first wrong shape of a time step [E, ...]; None without one."""
+        """Describe the first wrong shape or infinite number of a time step [E, ...]; None without one."""
         for title, array, space in self._pairs(timestep.observation):
             expected = (self._num_envs, *space.shape)
             if array is None:
                 return f"{title} is missing"
             if np.shape(array) != expected:
                 return f"{title} has the shape {np.shape(array)}, not {expected}"
+            if np.asarray(array).dtype.kind == "f" and not np.all(np.isfinite(array)):
+                return f"{title} is not finite"
         for name in _SCALARS:
             if (shape := np.shape(getattr(timestep, name))) != (self._num_envs,):
                 return f"its {name} has the shape {shape}, not {(self._num_envs,)}"
-        return None
+        return None if np.all(np.isfinite(timestep.reward)) else "its reward is not finite"
 
     def warnings(self, timestep: TimeStep) -> Iterator[str]:
-        """Describe values that are not finite or out of range, in a time step without errors."""
-        if not np.all(np.isfinite(timestep.reward)):
-            yield "its reward is not finite"
+        """Describe values that are out of range, in a time step without errors."""
         for title, array, space in self._pairs(timestep.observation):
             if problem := _range_problem(np.asarray(array), space):
                 yield f"{title} {problem}"
@@ -152,8 +153,6 @@ class TimeStepValidator:
 
 
 def _range_problem(array: np.ndarray, space: ArraySpace) -> str | None:
-    if np.issubdtype(array.dtype, np.inexact) and not np.all(np.isfinite(array)):
-        return "is not finite"
     if isinstance(space, Grid) and np.any(array >= np.asarray(space.symbols_per_channel)):
         return f"has symbols beyond the {space.symbols_per_channel} of its channels"
     if isinstance(space, Tokens) and np.any((array < 0) | (array >= space.vocab_size)):

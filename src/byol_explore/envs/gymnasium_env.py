@@ -6,7 +6,7 @@ import multiprocessing
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from functools import reduce
+from functools import partial, reduce
 from operator import getitem
 from typing import Any
 
@@ -17,6 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.vector.async_vector_env import _async_worker
 
 from byol_explore.envs.families import ENTRY_POINT, GymnasiumSettings
+from byol_explore.envs.gymnasium_faults import RestartOnFault, read_faults
 from byol_explore.envs.gymnasium_spaces import (
     SpacePath,
     category_counts,
@@ -32,7 +33,7 @@ from byol_explore.registry import import_object, is_import_path
 from byol_explore.types import UNKNOWN_SUCCESS, Action, TimeStep
 from byol_explore.utils.formatting import one_line
 from byol_explore.utils.packages import require_extra
-from byol_explore.utils.processes import EXIT_SECONDS, kill_on_parent_exit, terminate_all
+from byol_explore.utils.processes import EXIT_SECONDS, close_in_time, kill_on_parent_exit, terminate_all
 
 PREFIX = "gymnasium:"
 SUCCESS_NAMES = ("is_success", "success")  # in infos; the first has priority
@@ -60,8 +61,10 @@ class GymnasiumEnv(HostEnvironment):
         with (
             errors_in_one_line(name, "cannot be made"),
             require_extra(name),
-            contextlib.closing(self._vectorize(1, processes=False)) as probe,
+            contextlib.ExitStack() as stack,
         ):
+            probe = self._vectorize(1, processes=False)
+            stack.callback(close_in_time, probe)
             self.actions = convert_action_space(probe.single_action_space, name)
             envs = getattr(probe, "envs", None)  # missing if the environment vectorises itself
             symbols = minigrid_symbol_counts(envs[0]) if envs else {}
@@ -107,13 +110,16 @@ class GymnasiumEnv(HostEnvironment):
             if vector.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
                 return vector
             vector.close()
+        wrappers = [
+            *self._wrappers,
+            partial(RestartOnFault, make=partial(_make_one, self.env_id, self._wrappers, options)),
+        ]
         vector_kwargs: dict[str, Any] = {"copy": False, "autoreset_mode": AutoresetMode.NEXT_STEP}
         mode = "async" if processes and vectorization == "async" else "sync"
         if mode == "async":
             vector_kwargs |= {"context": "spawn", "worker": worker}  # JAX has threads, so this process must not fork
         vector = gymnasium.make_vec(
-            self.env_id, num_envs, vectorization_mode=mode, vector_kwargs=vector_kwargs, wrappers=self._wrappers,
-            **options,
+            self.env_id, num_envs, vectorization_mode=mode, vector_kwargs=vector_kwargs, wrappers=wrappers, **options,
         )  # fmt: skip
         if isinstance(vector, AsyncVectorEnv):
             vector.error_queue = ErrorQueue(vector)  # pyright: ignore[reportAttributeAccessIssue]
@@ -128,21 +134,33 @@ class GymnasiumVectorEnv(HostVectorEnv):
         self._env, self._vector, self._render_obstacle = env, vector, render_obstacle
         self._timesteps = TimeStepBuilder(self.num_envs)
         self._is_waiting = False  # for the result of a call
+        self._faults: list[tuple[str, str]] = []
         self._native_observation: Any = None  # the last one
         # Gymnasium gives environment i the seed + i: hash the seed, so that batches with close seeds share none.
         self._seed: int | None = int(np.random.SeedSequence(seed % 2**32).generate_state(1)[0]) // 2
 
     def reset(self) -> TimeStep:
-        self._native_observation, _ = self._call(self._vector.reset, seed=self._seed)
+        self._native_observation, infos = self._call(self._vector.reset, seed=self._seed)
+        self._faults += read_faults(infos, self.num_envs)[1]
         self._seed = None  # later resets continue the random streams
         return self._timesteps.on_reset(self._env.observations.from_native(self._native_observation))
 
     def step(self, action: Action) -> TimeStep:
+        if self._faults:  # the caller does not handle them
+            line, trace = self.pop_faults()[0]
+            error = RuntimeError(line)
+            error.add_note(trace)
+            raise error
         native = self._env.actions.to_native(Action(np.asarray(action.discrete), np.asarray(action.continuous)))
         self._native_observation, reward, terminated, truncated, infos = self._call(self._vector.step, native)
         observation = self._env.observations.from_native(self._native_observation)
-        success = success_from_infos(infos, self.num_envs)
-        return self._timesteps.on_step(observation, reward, terminated, truncated, success)
+        success, (restarted, faults) = success_from_infos(infos, self.num_envs), read_faults(infos, self.num_envs)
+        self._faults += faults
+        return self._timesteps.on_step(observation, reward, terminated, truncated, success, restarted)
+
+    def pop_faults(self) -> list[tuple[str, str]]:
+        faults, self._faults = self._faults, []
+        return faults
 
     def warnings(self) -> list[str]:
         return self._env.warnings(self._native_observation)
@@ -184,6 +202,11 @@ class GymnasiumVectorEnv(HostVectorEnv):
         if isinstance(self._vector, AsyncVectorEnv):
             terminate_all(self._vector.processes, patiently=False)
             self._vector.closed = True
+
+
+def _make_one(env_id: str, wrappers: list[Callable[[gymnasium.Env], Any]], options: dict[str, Any]) -> gymnasium.Env:
+    """Make one environment as `gymnasium.make_vec` does."""
+    return reduce(lambda env, wrapper: wrapper(env), wrappers, gymnasium.make(env_id, **options))
 
 
 def success_from_infos(infos: dict[str, Any], num_envs: int) -> np.ndarray:

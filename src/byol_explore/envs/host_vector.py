@@ -191,7 +191,7 @@ class TimeStepBuilder:
 
     def on_step(
         self, observation: PyTree, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray,
-        success: np.ndarray | None = None,
+        success: np.ndarray | None = None, restarted: np.ndarray | None = None,
     ) -> TimeStep:  # fmt: skip
         """Build the time step after a step; the step after the end of an episode has no reward and no end.
 
@@ -201,7 +201,11 @@ class TimeStepBuilder:
           terminated: [E].
           truncated: [E].
           success: [E] 1, 0 or UNKNOWN_SUCCESS; used where episodes end.
+          restarted: [E] environments that were made anew after a fault: this step is the first of an episode, so that
+            the transition to it is masked, and their last episode has no end and is not counted.
         """
+        if restarted is not None:
+            self._is_last = self._is_last | restarted
         is_first, terminated, truncated = self._is_last, np.asarray(terminated, bool), np.asarray(truncated, bool)
         self._is_last = is_last = (terminated | truncated) & ~is_first
         return TimeStep(

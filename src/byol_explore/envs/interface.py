@@ -181,6 +181,10 @@ class HostVectorEnv(ABC):
         """Return warnings about the last time step that its spec cannot express."""
         return []
 
+    def pop_faults(self) -> list[tuple[str, str]]:
+        """Return line and traceback of each environment that was made anew after a fault, since the last call."""
+        return []
+
     def abort(self) -> None:  # noqa: B027
         """End worker processes while another thread waits for them."""
 

@@ -4,6 +4,9 @@ Environments outside jit may raise, return a wrong shape, or never return. They 
 a `Watchdog` records the pending call. The thread that needs the results waits in `wait_until`, which raises when one
 call takes too long: that thread stays free, receives every signal, and can save everything learned so far.
 
+A fault of an environment costs its episode. It is made anew: alone if its vector environment can do that
+(`HostVectorEnv.pop_faults`), else together with its batch. `Watchdog` counts and limits that.
+
 Not covered: extension code that hangs while it holds the GIL, and `os._exit`. Environments in processes of their own
 (Atari, Gymnasium's async vectorization) can do neither to this process.
 """
@@ -14,6 +17,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,6 +27,7 @@ from byol_explore.envs.interface import EnvSpec, HostEnvironment, HostVectorEnv
 from byol_explore.errors import EnvironmentFailure, UserError
 from byol_explore.types import Action, TimeStep
 from byol_explore.utils.formatting import one_line
+from byol_explore.utils.processes import close_in_time
 
 POLL_SECONDS = 0.2  # between two checks of the pending call
 _START_FACTOR = 10  # starts and resets may take this many times as long as a step
@@ -33,6 +38,10 @@ VectorEnvT = TypeVar("VectorEnvT", bound=HostVectorEnv | None)
 
 class StopStepping(Exception):
     """Raised in the environment thread when its next time step is not needed any more."""
+
+
+class EnvironmentFault(EnvironmentFailure):
+    """A failure that an environment which is made anew may not have."""
 
 
 class PendingCall(NamedTuple):
@@ -47,8 +56,10 @@ class PendingCall(NamedTuple):
 class Watchdog:
     """Watches the environments that one thread calls."""
 
-    def __init__(self, limit: float, reported: set[str] | None = None) -> None:
-        self.limit = limit
+    def __init__(self, limit: float, reported: set[str] | None = None, *, max_restarts: int = 0) -> None:
+        self.limit, self.max_restarts = limit, max_restarts
+        self.restarts = 0  # of environments, since the start
+        self._popped_restarts = 0
         # Watchdogs of several actors share this set: each warning is reported once.
         self._reported = set() if reported is None else reported
         self._warnings: list[str] = []
@@ -114,12 +125,31 @@ class Watchdog:
         warnings, self._warnings = self._warnings, []
         return tuple(warnings)
 
+    def pop_restarts(self) -> int:
+        """Return the number of environments that were made anew since the last call."""
+        count, self._popped_restarts = self.restarts - self._popped_restarts, self.restarts
+        return count
+
+    def count_restart(self, fault: EnvironmentFault) -> None:
+        """Count an environment that is made anew, and warn; raise an EnvironmentFailure if there were too many."""
+        if self.restarts >= self.max_restarts:
+            before = f"; {self.restarts} were made anew before (runtime.max_env_restarts allows more)"
+            failure = EnvironmentFailure(f"{fault}{before if self.restarts else ''}")
+            failure.__notes__ = getattr(fault, "__notes__", [])
+            raise failure from fault.__cause__
+        self.restarts += 1
+        self._warnings.append(f"{fault}; made anew ({self.restarts} of {self.max_restarts} times)")
+
     def start_env(self, spec: EnvSpec, start: Callable[..., VectorEnvT], *arguments: Any) -> VectorEnvT:
         """Return `start(*arguments)`, a vector environment that `abort` ends too."""
         vector_env = self.call(spec.name, "its start", start, *arguments, factor=_START_FACTOR)
         if vector_env is not None:
             self._vector_envs.append(vector_env)
         return vector_env
+
+    def forget(self, vector_env: HostVectorEnv) -> None:
+        """Let another vector environment take the place of one whose processes have ended."""
+        self._vector_envs = [each for each in self._vector_envs if each is not vector_env]
 
     def call(self, env: str, operation: str, function: Callable[..., T], *arguments: Any, factor: float = 1.0) -> T:
         """Call an environment. All exceptions but UserError become a one-line EnvironmentFailure.
@@ -138,7 +168,7 @@ class Watchdog:
             raise
         except BaseException as error:  # SystemExit and KeyboardInterrupt of an environment must not end the run
             reason = f"{type(error).__name__}: {one_line(error)}"
-            raise EnvironmentFailure(f"environment {env!r} failed in {operation}: {reason}") from error
+            raise EnvironmentFault(f"environment {env!r} failed in {operation}: {reason}") from error
         finally:
             self._pending = None
 
@@ -163,23 +193,36 @@ class WatchedEnvironment(HostEnvironment):
         self.spec, self.stages = env.spec, env.stages
 
     def make_vector_env(self, num_envs: int, seed: int) -> "WatchedVectorEnv":
-        vector_env = self._watchdog.start_env(self.spec, self._env.make_vector_env, num_envs, seed)
-        return WatchedVectorEnv(vector_env, self.spec, self._watchdog)
+        return WatchedVectorEnv(partial(self._env.make_vector_env, num_envs), seed, self.spec, self._watchdog)
 
     def make_random_task_env(self, others: Sequence[Any], num_envs: int, seed: int) -> "WatchedVectorEnv | None":
         spec = self.spec._replace(name=",".join([self.spec.name, *(other.spec.name for other in others)]))
         envs = [other._env for other in others]
-        vector_env = self._watchdog.start_env(spec, self._env.make_random_task_env, envs, num_envs, seed)
-        return None if vector_env is None else WatchedVectorEnv(vector_env, spec, self._watchdog)
+        make = partial(self._env.make_random_task_env, envs, num_envs)
+        vector_env = self._watchdog.start_env(spec, make, seed)
+        return None if vector_env is None else WatchedVectorEnv(make, seed, spec, self._watchdog, vector_env)
 
 
 class WatchedVectorEnv(HostVectorEnv):
-    """Calls a vector environment under the watchdog's time limits and validates every time step."""
+    """Calls a vector environment under the watchdog's time limits and validates every time step.
 
-    def __init__(self, vector_env: HostVectorEnv, spec: EnvSpec, watchdog: Watchdog) -> None:
-        self.num_envs = vector_env.num_envs
-        self._vector_env, self._env, self._watchdog = vector_env, spec.name, watchdog
-        self._validator = TimeStepValidator(spec, vector_env.num_envs)
+    Args:
+      make: starts the vector environment with a seed; called again after a fault.
+      seed: of the first one.
+      spec: of its environments.
+      watchdog: limits and counts.
+      vector_env: the first one, if it has started already.
+    """
+
+    def __init__(
+        self, make: Callable[[int], Any], seed: int, spec: EnvSpec, watchdog: Watchdog,
+        vector_env: HostVectorEnv | None = None,
+    ) -> None:  # fmt: skip
+        self._make, self._seed, self._spec = make, seed, spec
+        self._env, self._watchdog = spec.name, watchdog
+        self._vector_env: HostVectorEnv = vector_env or watchdog.start_env(spec, make, seed)
+        self.num_envs = self._vector_env.num_envs
+        self._validator = TimeStepValidator(spec, self.num_envs)
         self._steps = 0
 
     def reset(self) -> TimeStep:
@@ -190,11 +233,29 @@ class WatchedVectorEnv(HostVectorEnv):
         self._watchdog.raise_if_stopped()
         self._steps += 1
         operation = f"step {self._steps:,}"
-        return self._validate(self._watchdog.call(self._env, operation, self._vector_env.step, action), operation)
+        try:
+            return self._validate(self._watchdog.call(self._env, operation, self._vector_env.step, action), operation)
+        except EnvironmentFault as fault:
+            self._watchdog.count_restart(fault)
+            return self._restart()
+
+    def _restart(self) -> TimeStep:
+        """Make all environments of the batch anew: their episodes have no end, and their transitions are masked."""
+        with contextlib.suppress(Exception):  # its processes may be gone
+            self._vector_env.abort()
+        close_in_time(self._vector_env)
+        seed = int(np.random.SeedSequence([self._seed % 2**32, self._watchdog.restarts]).generate_state(1)[0])
+        before, self._vector_env = self._vector_env, self._watchdog.start_env(self._spec, self._make, seed)
+        self._watchdog.forget(before)
+        return self.reset()
 
     def _validate(self, timestep: TimeStep, operation: str) -> TimeStep:
         if error := self._validator.error(timestep):
-            raise EnvironmentFailure(f"environment {self._env!r} failed in {operation}: {error}")
+            raise EnvironmentFault(f"environment {self._env!r} failed in {operation}: {error}")
+        for line, trace in self._vector_env.pop_faults():
+            fault = EnvironmentFault(f"environment {self._env!r} failed in {operation}: {line}")
+            fault.add_note(trace)
+            self._watchdog.count_restart(fault)
         self._watchdog.warn(self._env, [*self._validator.warnings(timestep), *self._vector_env.warnings()], operation)
         return timestep
 
@@ -214,9 +275,11 @@ class WatchedVectorEnv(HostVectorEnv):
         self._watchdog.call(self._env, "its closing", self._vector_env.close)
 
 
-def run_watched(envs: Sequence[HostEnvironment], limit: float, work: Callable[[list[HostEnvironment]], T]) -> T:
+def run_watched(
+    envs: Sequence[HostEnvironment], limit: float, work: Callable[[list[HostEnvironment]], T], *, max_restarts: int = 0
+) -> T:
     """Return `work(envs)`, run in a thread in which each step may take `limit` seconds."""
-    watchdog = Watchdog(limit)
+    watchdog = Watchdog(limit, max_restarts=max_restarts)
     return watchdog.run(lambda: work(watchdog.wrap(envs)))
 
 

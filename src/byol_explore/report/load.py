@@ -62,6 +62,11 @@ class Run(NamedTuple):
         return float(np.fmax.reduce(self.log.columns["elapsed_seconds"], initial=np.nan))
 
     @property
+    def env_restarts(self) -> int:
+        """Return how many environments were made anew after faults."""
+        return int(np.fmax.reduce(self.log.columns["env_restarts"], initial=0.0))
+
+    @property
     def task_text(self) -> str:
         return join_list(self.tasks, 2)
 

@@ -34,7 +34,7 @@ from byol_explore.report.scores import (
     score_notes,
     tasks_of,
 )
-from byol_explore.utils.formatting import duration, join_list, plural, short_number
+from byol_explore.utils.formatting import display_path, duration, join_list, plural, short_number
 
 _OVER_TASKS = ["median", *(f"{part}%" for part in PERCENTILES)]
 _COLUMN_NOTES = {
@@ -56,6 +56,10 @@ def headline_section(runs: Runs, outcomes: Outcomes) -> Section:
     paragraphs = [*(study.description for study in studies if study.description), _extent(runs)]
     if runs.unreadable:
         paragraphs.append(f"Left out, because it cannot be read: {join_list(runs.unreadable)}.")
+    faulty = [run for run in runs.runs if run.env_restarts]
+    restarts = [f"{run.env_restarts:,} in {display_path(run.directory, run.root)}" for run in faulty]
+    if restarts:
+        paragraphs.append(f"Environments that were made anew after faults: {join_list(restarts)}.")
     if runs.damage:
         paragraphs.append(f"Damaged: {join_list(runs.damage)}.")
     if not outcomes:

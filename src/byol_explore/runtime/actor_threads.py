@@ -130,7 +130,8 @@ class ActorThread(threading.Thread):
             self._is_made.set()
             while self._wait_for_request():
                 rollout = self._actor.rollout(*self._parameters.pull(self.device))
-                self._push(rollout._replace(warnings=self.watchdog.pop_warnings()))
+                watchdog = self.watchdog
+                self._push(rollout._replace(warnings=watchdog.pop_warnings(), env_restarts=watchdog.pop_restarts()))
         except StopStepping:
             pass
         except BaseException as error:
@@ -247,7 +248,8 @@ class ThreadActors(RolloutSource):
         runtime = self.config.runtime
         for index in range(self.actors):
             thread = ActorThread(
-                partial(self._make, index, rounds), Watchdog(runtime.step_timeout, self._reported), self._parameters,
+                partial(self._make, index, rounds),
+                Watchdog(runtime.step_timeout, self._reported, max_restarts=runtime.max_env_restarts), self._parameters,
                 self.devices[index % len(self.devices)], runtime.queue_size, on_request=runtime.synchronous,
             )  # fmt: skip
             self._threads.append(thread)

@@ -29,6 +29,7 @@ class Rollout(NamedTuple):
     act_seconds: float  # spent on choosing actions
     warnings: tuple[str, ...] = ()  # about time steps of environments
     stages_reached: np.ndarray | None = None  # [T-1, E, J] stages of the episode so far; None without stages
+    env_restarts: int = 0  # environments that were made anew after a fault
 
 
 def merge_rollouts(parts: Sequence[Rollout]) -> Rollout:
@@ -52,6 +53,7 @@ def merge_rollouts(parts: Sequence[Rollout]) -> Rollout:
         act_seconds=sum(part.act_seconds for part in parts),
         warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
         stages_reached=stages,
+        env_restarts=sum(part.env_restarts for part in parts),
     )
 
 

@@ -100,8 +100,11 @@ class Sebulba(Runtime):
     def init_learner(self, seed: int, *, restored: bool = False) -> LearnerState:
         observation = None
         if self.config.network.center_encoders and not restored:
-            limit = self.config.runtime.step_timeout
-            observation = run_watched(self.envs, limit, lambda envs: warmup_observations_host(envs, seed))
+            runtime = self.config.runtime
+            observation = run_watched(
+                self.envs, runtime.step_timeout, lambda envs: warmup_observations_host(envs, seed),
+                max_restarts=runtime.max_env_restarts,
+            )  # fmt: skip
         return jax.tree.map(drop_weak_types, self._init(jax.random.key(seed), observation))
 
     def dispatch(self, state: SebulbaState) -> tuple[SebulbaState, DispatchOutput]:
@@ -123,13 +126,17 @@ class Sebulba(Runtime):
             lambda *xs: np.concatenate(xs), *[(each.metrics, each.finite) for each in merged]
         )
         load = self._load(rollouts, time.perf_counter() - began, waited, self.source.idle_seconds - idle_before)
-        gathered = self.processes.all_gather_objects([load, [text for each in rollouts for text in each.warnings]])
-        load = {name: np.asarray([np.mean([each[name] for each, _ in gathered])], np.float32) for name in load}
-        warnings = tuple(text for _, texts in gathered for text in texts)
+        texts = [text for each in rollouts for text in each.warnings]
+        restarts = sum(each.env_restarts for each in rollouts)
+        gathered = self.processes.all_gather_objects([load, texts, restarts])
+        load = {name: np.asarray([np.mean([each[name] for each, _, _ in gathered])], np.float32) for name in load}
+        warnings = tuple(text for _, texts, _ in gathered for text in texts)
+        restarts = sum(count for _, _, count in gathered)
+        counters = {**self.source.pop_counters(), **({"env_restarts": restarts} if restarts else {})}
         stats = [self._gather_stats(own, each.intrinsic_reward) for own, each in zip(stats, merged, strict=True)]
         # If a failure ended the dispatch early, its last round counts as complete: its seeds must not be used again.
         rounds = state.rollouts_per_env + -(-len(rollouts) // self.rollouts_per_round)
-        output = DispatchOutput(metrics | load, finite, stats, warnings, self.source.pop_counters())
+        output = DispatchOutput(metrics | load, finite, stats, warnings, counters)
         return SebulbaState(learner, rounds), output
 
     def _start(self, state: SebulbaState) -> None:

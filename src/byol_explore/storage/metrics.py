@@ -138,6 +138,7 @@ SHARE = (0.0, 1.0)
 STEPS = Metric("steps", "Environment steps", "environment steps")  # the horizontal axis of all others
 ELAPSED = Metric("elapsed_seconds", "Time of training", "seconds")
 
+RESTARTS = Metric("env_restarts", "Environments made anew after faults", "environments", higher_means="more faults")
 SUCCESS = Metric("success_rate", "Success", "success", SHARE, higher_means="better", console_format="success {:.2f}")
 
 METRICS = (
@@ -183,6 +184,7 @@ METRICS = (
            higher_means="acting is the bottleneck", panel="Waiting: learner, actors"),
     Metric("actor_idle_fraction", "Share of the time that actors wait", "share", SHARE,
            higher_means="learning is the bottleneck", panel="Waiting: learner, actors"),
+    RESTARTS,
     Metric("steps_per_second", "Speed", "steps per second", higher_means="better", console_format="{:,.0f} steps/s"),
 )  # fmt: skip
 
@@ -199,7 +201,7 @@ def section_metrics(section: str) -> list[Metric]:
 
 def report_columns() -> list[str]:
     """Return the names of the columns that a report loads; scores of tasks come on top."""
-    return [STEPS.name, ELAPSED.name, SUCCESS.name, *(entry.name for entry in METRICS if entry.section)]
+    return [STEPS.name, ELAPSED.name, SUCCESS.name, RESTARTS.name, *(entry.name for entry in METRICS if entry.section)]
 
 
 def panels(row: Mapping[str, Any]) -> dict[str, list[Metric]]:

@@ -119,7 +119,7 @@ class Callback:
 
 
 class ActorFaults(Callback):
-    """Count faults and restarts of actors and dropped sequences. Empty if the actors are threads."""
+    """Count faults and restarts of actors and environments, and dropped sequences; threads count only environments."""
 
     name = "actor_faults"
 
@@ -217,7 +217,8 @@ class EvaluationCallback(Callback):
 
         if not isinstance(task.env, HostEnvironment):
             return play([task.env])
-        return run_watched([task.env], self.config.runtime.step_timeout, play)
+        runtime = self.config.runtime
+        return run_watched([task.env], runtime.step_timeout, play, max_restarts=runtime.max_env_restarts)
 
     def metrics(self) -> dict[str, Any]:
         """Return means over tasks; with several tasks also the scores of each. Empty before the first evaluation."""

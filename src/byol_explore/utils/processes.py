@@ -20,6 +20,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 EXIT_SECONDS, SIGNAL_SECONDS = 10.0, 1.0  # time to end unasked, and after a signal
+CLOSE_SECONDS = 2.0  # for something faulty to close
 _PR_SET_PDEATHSIG = 1
 
 Process = subprocess.Popen[bytes] | BaseProcess
@@ -81,6 +82,18 @@ def wait_exited(process: Process, seconds: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+def close_in_time(thing: Any, seconds: float = CLOSE_SECONDS) -> None:
+    """Call `close` of something faulty; leave it behind if that takes too long or fails."""
+
+    def close() -> None:
+        with contextlib.suppress(Exception):
+            thing.close()
+
+    closing = threading.Thread(target=close, daemon=True, name="closing")
+    closing.start()
+    closing.join(seconds)
 
 
 def free_port() -> int:

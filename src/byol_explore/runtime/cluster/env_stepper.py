@@ -28,7 +28,8 @@ class EnvStepper:
     """Environments of an actor, stepped in a thread under a `Watchdog`."""
 
     def __init__(self, spec: ActorSpec) -> None:
-        self._spec, self._watchdog = spec, Watchdog(spec.config.runtime.step_timeout)
+        runtime = spec.config.runtime
+        self._spec, self._watchdog = spec, Watchdog(runtime.step_timeout, max_restarts=runtime.max_env_restarts)
         self._connection: socket.socket | None = None
         self._is_closed = False
         self._watchdog.run(self._make_envs)

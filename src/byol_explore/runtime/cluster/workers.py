@@ -112,7 +112,9 @@ class _ActingWorker(_Worker):
             envs = watchdog.wrap(make_actor_envs(spec))
             return make_host_actor(spec.config, envs, spec.actor_index, np.random.SeedSequence(spec.entropy))
 
-        self._parameters, watchdog = ParameterStore([device]), Watchdog(spec.config.runtime.step_timeout)
+        runtime = spec.config.runtime
+        watchdog = Watchdog(runtime.step_timeout, max_restarts=runtime.max_env_restarts)
+        self._parameters = ParameterStore([device])
         thread = ActorThread(make, watchdog, self._parameters, device, capacity=1, on_request=True)
         thread.start_and_wait()
         self._idle_since = time.perf_counter()
