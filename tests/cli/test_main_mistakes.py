@@ -1,12 +1,15 @@
 """Errors of one line, and exit codes."""
 
+import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from byol_explore.cli.main import COMMANDS
+from byol_explore.cli import main as command_line_main
+from byol_explore.cli.main import COMMANDS, main
 from byol_explore.envs.probes.worlds import PROBES
 from byol_explore.storage.checkpoint import Checkpoints
 from byol_explore.training import train as train_module
@@ -172,3 +175,25 @@ def test_interrupted_command_has_the_exit_code_of_the_shell(
 
     monkeypatch.setattr(train_module, "train", train)
     assert call(capsys, "train") == expected
+
+
+def test_an_error_that_ctrl_c_has_caused_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a compiler does that calls Python back."""
+
+    def interrupted(arguments: object) -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+        except KeyboardInterrupt:
+            raise RuntimeError("INTERNAL: a callback failed") from None
+        return 0
+
+    monkeypatch.setattr(command_line_main, "_run", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(["presets"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == "interrupted\n"

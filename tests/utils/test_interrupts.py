@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -159,3 +160,40 @@ def test_afterwards_ctrl_c_is_what_it_was() -> None:
     with exit_on_sigint():
         assert signal.getsignal(signal.SIGINT) is not before
     assert signal.getsignal(signal.SIGINT) is before
+
+
+COMMAND = [
+    "import os, signal, sys, time",
+    "from byol_explore.utils.interrupts import CommandInterrupt, sigint_handler",
+    "signal.signal(signal.SIGINT, signal.default_int_handler)",
+]
+
+
+def run_python(*lines: str) -> tuple[int, str, str]:
+    words = [sys.executable, "-c", "\n".join([*COMMAND, *lines])]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_first_ctrl_c_of_a_command_cleans_up_and_the_second_ends_it() -> None:
+    lines = [
+        "with sigint_handler(CommandInterrupt()):",
+        "    try: os.kill(os.getpid(), signal.SIGINT)",
+        "    finally:",
+        "        print('cleaning up', flush=True)",
+        "        os.kill(os.getpid(), signal.SIGINT)",
+        "        print('still here')",
+    ]
+    assert run_python(*lines) == (130, "cleaning up\n", "interrupted\n")
+
+
+def test_ctrl_c_inside_an_import_of_a_command_ends_it(tmp_path: Path) -> None:
+    """The import is inside code that turns every exception into another one."""
+    (tmp_path / "slow.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    lines = [
+        f"sys.path.append({str(tmp_path)!r})",
+        "with sigint_handler(CommandInterrupt()):",
+        "    try: import slow",
+        "    except BaseException as error: print(type(error))",
+    ]
+    assert run_python(*lines) == (130, "", "interrupted\n")

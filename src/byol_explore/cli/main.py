@@ -7,7 +7,7 @@ from importlib import import_module
 
 from byol_explore.errors import DivergenceError, UserError, unknown_name
 from byol_explore.registry import TRUST_FLAG, trust_external_code
-from byol_explore.utils.interrupts import SignalGuard
+from byol_explore.utils.interrupts import CommandInterrupt, SignalGuard, sigint_handler
 from byol_explore.utils.packages import require_extra, versions
 
 COMMANDS = {  # description, and module:function in this package
@@ -43,13 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments[0] == "--version":
         print(", ".join(f"{name} {version}" for name, version in versions().items()))
         return 0
+    interrupt = CommandInterrupt()
     try:
-        if arguments[0] not in COMMANDS:
-            raise unknown_name("command", arguments[0], list(COMMANDS))
-        with require_extra(f"byol-explore {arguments[0]}"):
-            module, function = COMMANDS[arguments[0]][1].split(":")
-            code = getattr(import_module(f"byol_explore.cli.{module}"), function)(arguments[1:])
-        sys.stdout.flush()
+        with sigint_handler(interrupt):
+            code = _run(arguments)
     except SystemExit as stop:  # after --help
         return int(stop.code or 0)
     except SignalGuard.StoppedBySignal as stopped:
@@ -60,10 +57,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # a reader such as `head` has closed the pipe; nothing may be flushed into it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (UserError, DivergenceError, OSError) as error:  # an OSError: a full disk, a read-only directory
+    except Exception as error:  # an OSError: a full disk, a read-only directory
+        if interrupt.was_received:  # libraries turn the exception into others
+            print("interrupted", file=sys.stderr)
+            return 130
+        if not isinstance(error, UserError | DivergenceError | OSError):
+            raise
         print(f"error: {error}", file=sys.stderr)
         return getattr(error, "exit_code", UserError.exit_code)
     return code or 0
+
+
+def _run(arguments: Sequence[str]) -> int | None:
+    """Run a command. Returns its exit code, or None for 0."""
+    if arguments[0] not in COMMANDS:
+        raise unknown_name("command", arguments[0], list(COMMANDS))
+    with require_extra(f"byol-explore {arguments[0]}"):
+        module, function = COMMANDS[arguments[0]][1].split(":")
+        code = getattr(import_module(f"byol_explore.cli.{module}"), function)(arguments[1:])
+    sys.stdout.flush()
+    return code
 
 
 def _print_overview() -> None:

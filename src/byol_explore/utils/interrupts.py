@@ -94,6 +94,30 @@ def exit_on_sigint() -> contextlib.AbstractContextManager[None]:
     return sigint_handler(_exit)
 
 
+class CommandInterrupt:
+    """Ends a command on Ctrl-C: by a KeyboardInterrupt, so that it can clean up, or at once.
+
+    At once ends the second Ctrl-C, and one while modules are imported, where the exception would become another one.
+    """
+
+    def __init__(self) -> None:
+        self.was_received = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.was_received or _is_importing(frame):
+            _exit(number, frame)
+        self.was_received = True
+        raise KeyboardInterrupt
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def default_sigint() -> contextlib.AbstractContextManager[None]:
     """Let the system end the process on Ctrl-C: for waits outside of Python, where its handlers do not run."""
     return sigint_handler(signal.SIG_DFL)
