@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import byol_explore_native
@@ -12,9 +13,12 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
+from byol_explore.config.presets import make_config
 from byol_explore.networks import cpu_kernels, native_resnet
 from byol_explore.networks.centering import center_encoder
 from byol_explore.networks.paper_encoders import AtariEncoder, HardEightEncoder, ResNet
+from byol_explore.spaces import Image
+from byol_explore.training.loop import TrainingLoop
 
 PAPER = (16, 32, 32)
 
@@ -257,6 +261,20 @@ def test_wrong_sizes_are_an_error_and_no_crash() -> None:
     sizes = {"widths": np.array([16]), "normalize": True}
     with pytest.raises(Exception, match="wrong number of parameters"):
         call(frames(2, 7, 6, 1), jnp.zeros((7, 6, 1)), jnp.zeros(10), **sizes)
+
+
+@pytest.mark.parametrize(("encoder", "said"), [("atari", True), ("image", False)])
+def test_train_announces_the_kernel_where_it_is_used(encoder: str, said: bool) -> None:
+    lines: list[str] = []
+    config = make_config("atari", network={"encoder": encoder})
+    spec = SimpleNamespace(name="a test", observation=Image(84, 84, 1))
+    run = SimpleNamespace(
+        config=config, directory="runs/test", display=SimpleNamespace(message=lines.append),
+        runtime=SimpleNamespace(learner=SimpleNamespace(spec=spec)),
+        window=SimpleNamespace(tasks_without_threshold=list),
+    )  # fmt: skip
+    TrainingLoop._announce(run)  # pyright: ignore[reportArgumentType]
+    assert (native_resnet.announcement() in lines) is said
 
 
 def test_announcement_names_the_instruction_set() -> None:
