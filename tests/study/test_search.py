@@ -111,7 +111,7 @@ def test_whole_numbers_are_equally_likely() -> None:
         ("success_rate = 0", RANGES, "search.success_rate is 0.0: it must be above 0, and at most 1"),
         ("draw_seed = -1", RANGES, "search.draw_seed is -1"),
         ("tasks = []", RANGES, r"search.tasks is \[\]: name at least one"),
-        ("trial = 3", RANGES, r"unknown key of \[search\] 'trial' \(did you mean trials\?\); choose from: trials, seeds"),
+        ("trial = 3", RANGES, r"unknown key of \[search\] 'trial' \(did you mean trials\?\); choose from: tri"),
         ("", "", "search.ranges is missing"),
         ("", "[search.ranges]", r"search.ranges is \{\}: it must be a table of settings with their ranges"),
         ("", "[search.ranges]\nagent.gama.choice = [1, 2]", "unknown setting in search.ranges 'agent.gama'"),

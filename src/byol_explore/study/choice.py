@@ -25,7 +25,7 @@ import numpy as np
 from byol_explore.errors import DivergenceError
 from byol_explore.evaluation.scores import Interval, mean_score, stratified_interval
 from byol_explore.report.read_runs import SEARCH, TRIALS
-from byol_explore.storage.metrics import find_log, iter_rows, to_float
+from byol_explore.storage.metrics import find_log, read_metrics, to_float
 from byol_explore.storage.run_directory import is_finished
 from byol_explore.study.file import Study, Variant
 from byol_explore.study.plan import PlannedRun, plan_runs, plan_trials
@@ -65,7 +65,7 @@ def read_score(run: PlannedRun, directory: Path, success_rate: float, diverged: 
     try:
         summary = read_json_object(place, "summary.json")
         if is_finished(summary, run.config.steps, run.config.stop_at_success_rate) and (log := find_log(place)):
-            solved_at = _solved_at(list(iter_rows(log)), success_rate, run.config.log.episode_window)
+            solved_at = _solved_at(read_metrics(log), success_rate, run.config.log.episode_window)
             known = [to_float(summary.get(name)) for name in ("success_rate", "return_mean")]
             success, episode_return = (_LOWEST if math.isnan(value) else value for value in known)
             return RunScore(solved_at, total if solved_at is None else solved_at, success, episode_return)
