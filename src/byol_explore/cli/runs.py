@@ -15,6 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from byol_explore.cli.parsing import parse
+from byol_explore.errors import UserError
 from byol_explore.utils.formatting import escape_unprintable, plural
 from byol_explore.utils.interrupts import exit_on_sigint
 
@@ -149,7 +150,7 @@ def run_film(arguments: Sequence[str]) -> None:
     film(command.run, say=(lambda text: None) if command.quiet else print)
 
 
-DESCRIPTION = """Check whether a run's curiosity is healthy, and say what to do where it is not.
+DESCRIPTION = """Check whether a run's curiosity is healthy, with advice where it is not; or describe this machine.
 
 Reads the run's metrics, and acts for one rollout with its newest checkpoint. Nothing is written.
 The exit code is 1 if a check fails, else 0; 2 for a wrong argument. docs/doctor.md explains every check.
@@ -159,14 +160,21 @@ COLORS = {"fail": "bold red", "warn": "yellow", "no-data": "cyan", "pass": "gree
 
 @dataclass(frozen=True)
 class DoctorCommand:
-    run: tyro.conf.Positional[Path]
+    run: tyro.conf.Positional[Path | None] = None
     """A run directory."""
+    system: bool = False
+    """Instead of a run, describe this machine: versions, devices, cores, memory, extras, where can be written, and the
+    speed of a matrix product and of the default agent. The exit code is 1 if there is a problem."""
     json: bool = False
     """Print JSON instead of a table: a list of check, verdict, value, detail and advice, the worst first."""
 
 
 def run_doctor(arguments: Sequence[str]) -> int:
     command = parse("doctor", DoctorCommand, arguments, description=DESCRIPTION)
+    if command.system != (command.run is None):
+        raise UserError("doctor takes either a run directory or --system")
+    if command.run is None:
+        return _print_system(as_json=command.json)
     from byol_explore.doctor.diagnose import run_checks
     from byol_explore.doctor.evidence import collect_evidence
 
@@ -184,6 +192,22 @@ def run_doctor(arguments: Sequence[str]) -> int:
         Console().print(_findings_table(command.run, steps, findings))
         print(summary_line(findings))
     return int(any(finding.verdict == "fail" for finding in findings))
+
+
+def _print_system(*, as_json: bool) -> int:
+    """Print the facts about this machine as they are found. Returns the exit code."""
+    from byol_explore.doctor.diagnose import describe_system
+
+    facts = []
+    for fact in describe_system():
+        facts.append(fact)
+        if not as_json:
+            print(
+                f"{fact.name:<17} {'PROBLEM: ' if fact.is_problem else ''}{escape_unprintable(fact.value)}", flush=True
+            )
+    if as_json:
+        print(json.dumps([fact._asdict() for fact in facts], indent=2))
+    return int(any(fact.is_problem for fact in facts))
 
 
 def _findings_table(directory: Path, steps: int | None, findings: "list[Finding]") -> Table:

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 import byol_explore
@@ -50,6 +51,11 @@ def require_extra(what: str) -> Iterator[None]:
             if module in packages:
                 raise UserError(f"{what} needs {packages[module]}: pip install 'byol-explore[{extra}]'") from None
         raise
+
+
+def missing_extras() -> list[str]:
+    """Return the extras of which a module is not installed."""
+    return [extra for extra, modules in EXTRAS.items() if not all(map(find_spec, modules))]
 
 
 def _missing_module(error: ModuleNotFoundError) -> str:
