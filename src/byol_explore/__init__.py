@@ -8,8 +8,6 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from byol_explore.utils.packages import require_extra
-
 if TYPE_CHECKING:  # for type checkers and editors
     from byol_explore import dropin, integrations, ops, spaces
     from byol_explore.agent.algorithm import Algorithm
@@ -84,6 +82,9 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     for module, names in _HOMES.items():
         if name in names:
+            # Here, because this module is imported before the entry point can handle Ctrl-C.
+            from byol_explore.utils.packages import require_extra
+
             with require_extra(f"{__name__}.{name}"):
                 return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

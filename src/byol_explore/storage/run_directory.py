@@ -176,10 +176,10 @@ def _as_json(data: dict[str, Any]) -> dict[str, Any]:
 def saved_settings(directory: Path) -> tuple[str, dict[str, Any]] | None:
     """Return the name of the newest checkpoint with intact metadata and its configuration; None without one."""
     for checkpoint in sorted(directory.glob("checkpoints/step_*"), reverse=True):
-        with contextlib.suppress(*DAMAGE_ERRORS):
-            settings = read_checkpoint_meta(checkpoint)["config"]
-            validate(from_dict(settings))
-            return checkpoint.name, settings
+        with contextlib.suppress(UserError, *DAMAGE_ERRORS):
+            config = from_dict(read_checkpoint_meta(checkpoint)["config"])  # settings of later versions get defaults
+            validate(config)
+            return checkpoint.name, _as_json(to_dict(config))
     return None
 
 
