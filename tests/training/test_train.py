@@ -48,7 +48,7 @@ def test_a_run_leaves_all_its_files(root: Path) -> None:
 def test_the_saved_config_is_that_of_the_run(root: Path) -> None:
     config = config_for()
     assert load_config(uninterrupted(root, 1)) == config
-    assert from_dict(json.loads((uninterrupted(root, 1) / "config.json").read_text())) == config
+    assert from_dict(read_json_object(uninterrupted(root, 1), "config.json")) == config
 
 
 def test_the_number_of_devices_is_resolved_in_the_config(tmp_path: Path) -> None:
