@@ -11,9 +11,9 @@ from builders import BATCH, IS_FIRST, assert_trees_close, jit, make_spec, make_t
 from byol_explore import Curiosity
 from byol_explore.agent.learner import Learner
 from byol_explore.agent.state import LearnerState
-from byol_explore.curiosity.bonus import BonusNetworks, BonusState, StreamState
+from byol_explore.curiosity.method_learner import MethodLearnerState, MethodNetworks, StreamState
+from byol_explore.curiosity.stream import StreamPosition
 from byol_explore.dropin.learning import CuriositySettings, minibatches
-from byol_explore.dropin.stream import StreamPosition
 from byol_explore.errors import DivergenceError
 from byol_explore.ops import rewards
 from byol_explore.registry import METHODS
@@ -30,9 +30,9 @@ def curiosity_with_networks_of(learner: Learner, state: LearnerState) -> Curiosi
     curiosity = Curiosity(learner.spec.observation, learner.spec.action, BATCH, config.method, settings=settings)
     actor = state.online.actor
     assert actor.curiosity_representation is not None
-    networks = BonusNetworks(actor.curiosity_representation, state.online.curiosity)
-    own = BonusState(
-        networks, actor.obs_normalizer, state.method_state, curiosity.bonus.optimizer.init(networks),  # pyright: ignore[reportArgumentType]
+    networks = MethodNetworks(actor.curiosity_representation, state.online.curiosity)
+    own = MethodLearnerState(
+        networks, actor.obs_normalizer, state.method_state, curiosity.learner.optimizer.init(networks),  # pyright: ignore[reportArgumentType]
         rewards.init_normalizer(),
     )  # fmt: skip
     curiosity.progress = curiosity.progress._replace(state=own)
@@ -76,7 +76,7 @@ def test_learn_equals_the_trainer(method: str) -> None:
     own = curiosity.progress.state
     assert own is not None
     assert_trees_close(
-        own.networks, BonusNetworks(state.online.actor.curiosity_representation, state.online.curiosity), rtol=1e-4
+        own.networks, MethodNetworks(state.online.actor.curiosity_representation, state.online.curiosity), rtol=1e-4
     )
     assert_trees_close(own.method_state, state.method_state, rtol=1e-4)
     normalizer = jax.tree.map(lambda x: x[0], state.statistics.reward.normalizer)
@@ -177,12 +177,12 @@ def episodes(ended: np.ndarray, env: int) -> list[tuple[int, int]]:
 
 def uncertainties_by_hand(curiosity: Curiosity, given: Any) -> np.ndarray:
     """Compute the uncertainties of each episode in a sequence of its own."""
-    bonus, state = curiosity.bonus, curiosity.progress.state
+    learner, state = curiosity.learner, curiosity.progress.state
     assert state is not None
 
     @jit
     def ask(sequence: SequenceBatch) -> Any:
-        view, seen = bonus.forward(state.networks, state, bonus.init_stream(state, 1), sequence)
+        view, seen = learner.forward(state.networks, state, learner.init_stream(state, 1), sequence)
         return state.networks.method(state.method_state, view, seen).uncertainty
 
     uncertainty = np.zeros(given.ended.shape)

@@ -9,8 +9,9 @@ import pytest
 from gymnasium import spaces
 
 from byol_explore import Curiosity, UserError
+from byol_explore.curiosity.method_learner import make_config
 from byol_explore.dropin.inputs import SpaceReader
-from byol_explore.dropin.learning import make_settings
+from byol_explore.dropin.learning import CuriositySettings
 from byol_explore.envs.gymnasium_spaces import convert_action_space
 from byol_explore.spaces import ActionSpec, Grid, Image, Tokens, Vector
 from byol_explore.types import Action
@@ -235,5 +236,5 @@ def test_wrong_arguments_of_a_curiosity_are_refused(arguments: dict[str, Any], m
 
 
 def test_settings_may_be_changed_in_part() -> None:
-    settings = make_settings({"curiosity": {"horizon": 8}, "epochs": 2})
+    settings = make_config({"curiosity": {"horizon": 8}, "epochs": 2}, CuriositySettings(), "settings")
     assert (settings.curiosity.horizon, settings.epochs, settings.batch_size) == (8, 2, 512)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from builders import assert_trees_close
+from byol_explore.curiosity.stream import StreamPosition
 from byol_explore.dropin.inputs import Transitions
 from byol_explore.dropin.stream import (
     Stream,
-    StreamPosition,
     gather_minibatch,
     iter_sequences,
     make_stream,

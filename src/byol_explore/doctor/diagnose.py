@@ -88,7 +88,7 @@ def collect_curiosity_evidence(curiosity: Curiosity) -> Evidence:
     action, sample = curiosity.spec.action, curiosity.sample
     if state is None or sample is None:
         return Evidence(config, rows, action, None, "nothing was learned since it was made or loaded")
-    return Evidence(config, rows, action, measure_curiosity(curiosity.bonus, state, sample, record, ENV_NAME))
+    return Evidence(config, rows, action, measure_curiosity(curiosity.learner, state, sample, record, ENV_NAME))
 
 
 def check_stream(record: Record, num_envs: int) -> Finding:

@@ -11,8 +11,8 @@ import numpy as np
 
 from byol_explore.agent.learner import Learner
 from byol_explore.agent.state import LearnerState
-from byol_explore.curiosity.bonus import Bonus, BonusState
 from byol_explore.curiosity.method import IntrinsicMethod, compute_output
+from byol_explore.curiosity.method_learner import MethodLearner, MethodLearnerState
 from byol_explore.doctor.evidence import BoundaryMeasurement, Measurements, TargetMeasurement, TaskMeasurement
 from byol_explore.dropin.learning import Record, Sample
 from byol_explore.networks.layers import trainable
@@ -70,13 +70,13 @@ def forward_learner(learner: Learner, state: LearnerState, trajectory: Trajector
     )  # fmt: skip
 
 
-def forward_bonus(bonus: Bonus, state: BonusState, sample: Sample) -> RolloutForward:
+def forward_method_learner(learner: MethodLearner, state: MethodLearnerState, sample: Sample) -> RolloutForward:
     """Compute the same for sequences that a Curiosity has learned from."""
-    view, sequence = bonus.forward(state.networks, state, sample.state, sample.sequence)
+    view, sequence = learner.forward(state.networks, state, sample.state, sample.sequence)
     method = state.networks.method
     uncertainty = compute_output(method, state.method_state, view, sequence).uncertainty
     valid = jnp.asarray(sample.sequence.valid)
-    normalizer, reward = bonus.update_and_normalize(state.reward_normalizer, uncertainty, valid)
+    normalizer, reward = learner.update_and_normalize(state.reward_normalizer, uncertainty, valid)
     return RolloutForward(
         _compared_embedding(method, state.method_state, view.embedding, sequence.observation), uncertainty, reward,
         *jax.tree.map(jnp.atleast_1d, (state.reward_normalizer.uncertainty, normalizer.uncertainty)),
@@ -92,7 +92,7 @@ def _compared_embedding(method: IntrinsicMethod, state: PyTree, embedding: Array
 
 
 _forward_learner = jax.jit(forward_learner, static_argnums=0)
-_forward_bonus = jax.jit(forward_bonus, static_argnums=0)
+_forward_method_learner = jax.jit(forward_method_learner, static_argnums=0)
 
 
 def measure_rollout(
@@ -117,16 +117,18 @@ def measure_rollout(
     )  # fmt: skip
 
 
-def measure_curiosity(bonus: Bonus, state: BonusState, sample: Sample, record: Record, name: str) -> Measurements:
+def measure_curiosity(
+    learner: MethodLearner, state: MethodLearnerState, sample: Sample, record: Record, name: str
+) -> Measurements:
     """Measure a Curiosity with sequences that it has learned from, as one task of this name."""
     method, encoder = state.networks.method, state.networks.representation.encoder
 
     def forward(sequence: SequenceBatch) -> RolloutForward:
-        return _forward_bonus(bonus, state, sample._replace(sequence=sequence))
+        return _forward_method_learner(learner, state, sample._replace(sequence=sequence))
 
     return _measure(
         forward, sample.sequence, np.zeros(np.shape(sample.sequence.is_first), np.int32), [name],
-        bonus.config.curiosity.normalizer_decay, method, state,
+        learner.config.curiosity.normalizer_decay, method, state,
         {"parameters": (state.networks, state.method_state), "optimizer": state.opt_state,
          "statistics": state.reward_normalizer},
         steps=record.transitions,

@@ -26,7 +26,8 @@ from typing import Any, NamedTuple, Self
 import jax
 import numpy as np
 
-from byol_explore.curiosity.bonus import Bonus, BonusState, StreamState
+from byol_explore.curiosity.method_learner import MethodLearner, MethodLearnerState, StreamState, make_config
+from byol_explore.curiosity.stream import StreamPosition
 from byol_explore.dropin import saving
 from byol_explore.dropin.inputs import SpaceReader, Transitions, converter_to, map_arrays, parse_flags, to_numpy
 from byol_explore.dropin.learning import (
@@ -34,25 +35,24 @@ from byol_explore.dropin.learning import (
     Record,
     Sample,
     learn_rollout,
-    make_settings,
     record_call,
     stream_uncertainty,
 )
-from byol_explore.dropin.stream import Stream, StreamPosition, make_stream
+from byol_explore.dropin.stream import Stream, make_stream
 from byol_explore.errors import UserError
 from byol_explore.registry import METHODS
 from byol_explore.types import PyTree
 from byol_explore.utils.compilation import enable_compilation_cache
 
 MAX_INIT_OBSERVATIONS = 2048  # that encoders are centred on
-_init = jax.jit(Bonus.init, static_argnums=0)
-_normalize = jax.jit(Bonus.normalize, static_argnums=0)
+_init = jax.jit(MethodLearner.init, static_argnums=0)
+_normalize = jax.jit(MethodLearner.normalize, static_argnums=0)
 
 
 class CuriosityState(NamedTuple):
     """Everything that changes, as one pytree with the record of calls."""
 
-    state: BonusState | None  # None before the first learn
+    state: MethodLearnerState | None  # None before the first learn
     learn_position: tuple[StreamPosition, StreamState | None]  # where learn continues
     reward_position: tuple[StreamPosition, StreamState | None]  # where reward and step continue
     carry: PyTree  # of the method, from step to step
@@ -90,9 +90,9 @@ class Curiosity:
         METHODS.check(method)
         enable_compilation_cache()  # else every process compiles for many seconds in its first `learn`
         self.num_envs, self.method, self.seed = int(num_envs), method, int(seed)
-        self.settings = make_settings(settings)
+        self.settings = make_config(settings, CuriositySettings(), "settings")
         self.reader = SpaceReader(observation_space, action_space, symbol_counts)
-        self.bonus = Bonus(self.spec, method, self.settings)
+        self.learner = MethodLearner(self.spec, method, self.settings)
         zeros = jax.tree.map(lambda space: np.zeros((self.num_envs, *space.shape), space.dtype), self.spec.observation)
         start = StreamPosition(np.ones(self.num_envs, bool), zeros), None
         self.progress = CuriosityState(None, start, start, (), Record())
@@ -124,11 +124,11 @@ class Curiosity:
         if not np.any(stream.length):
             return converter_to(obs)(np.zeros(stream.row.shape, np.float32)), {}
         state = self.progress.state or self._init_networks(stream)
-        stream_state = stream_state or self.bonus.init_stream(state, self.num_envs)
+        stream_state = stream_state or self.learner.init_stream(state, self.num_envs)
         seed = [self.seed, self.progress.record.calls]
-        learned = learn_rollout(self.bonus, self.settings, state, stream_state, stream, seed)
+        learned = learn_rollout(self.learner, self.settings, state, stream_state, stream, seed)
         # `reward` and `step` continue here too, with new predictions.
-        end, carry = (stream.after, learned.stream_state), self.bonus.init_carry(learned.state, self.num_envs)
+        end, carry = (stream.after, learned.stream_state), self.learner.init_carry(learned.state, self.num_envs)
         record = record_call(self.progress.record, stream, learned)
         self.progress, self.sample = CuriosityState(learned.state, end, end, carry, record), learned.sample
         return converter_to(obs)(_by_step(stream, learned.reward)), record.metrics
@@ -213,13 +213,13 @@ class Curiosity:
             curiosity.progress = saving.restore(curiosity, arrays, path)
         return curiosity
 
-    def state_shapes(self) -> tuple[BonusState, StreamState, PyTree]:
+    def state_shapes(self) -> tuple[MethodLearnerState, StreamState, PyTree]:
         """Return the shapes of the state, the stream state and the carry after the first `learn`."""
 
-        def init() -> tuple[BonusState, StreamState, PyTree]:
+        def init() -> tuple[MethodLearnerState, StreamState, PyTree]:
             zeros = jax.tree.map(lambda space: np.zeros((1, *space.shape), space.dtype), self.spec.observation)
-            state = self.bonus.init(jax.random.key(0), zeros)
-            return state, self.bonus.init_stream(state, self.num_envs), self.bonus.init_carry(state, self.num_envs)
+            state = self.learner.init(jax.random.key(0), zeros)
+            return state, self.learner.init_stream(state, self.num_envs), self.learner.init_carry(state, self.num_envs)
 
         return jax.eval_shape(init)
 
@@ -241,12 +241,12 @@ class Curiosity:
             np.zeros(lead, bool) if skipped is None else parse_flags(skipped, "skipped", lead),
         )
 
-    def _init_networks(self, stream: Stream) -> BonusState:
+    def _init_networks(self, stream: Stream) -> MethodLearnerState:
         """Initialise the networks and centre their encoders on evenly spaced observations of a stream."""
         observed = np.argwhere(~stream.sequence.padding)  # pyright: ignore[reportOptionalOperand]
         chosen = observed[np.linspace(0, len(observed) - 1, min(len(observed), MAX_INIT_OBSERVATIONS)).astype(int)]
         observation = jax.tree.map(lambda x: x[chosen[:, 0], chosen[:, 1]], stream.sequence.observation)
-        return _init(self.bonus, jax.random.key(self.seed), observation)
+        return _init(self.learner, jax.random.key(self.seed), observation)
 
     def _compute_rewards(self, transitions: Transitions, *, starts_predictions: bool) -> np.ndarray:
         """Return rewards [T, B], with new predictions or those pending from the steps before."""
@@ -257,12 +257,14 @@ class Curiosity:
             return rewards
         carry = self.progress.carry
         if state is not None and stream_state is not None:
-            no_predictions = self.bonus.init_carry(state, self.num_envs)
+            no_predictions = self.learner.init_carry(state, self.num_envs)
             before = no_predictions if starts_predictions else carry
-            states, after, uncertainty = stream_uncertainty(self.bonus, state, stream_state, before, stream)
+            states, after, uncertainty = stream_uncertainty(self.learner, state, stream_state, before, stream)
             stream_state, carry = states[-1], no_predictions if starts_predictions else after
             valid = np.asarray(stream.sequence.valid)
-            rewards = _by_step(stream, np.asarray(_normalize(self.bonus, state.reward_normalizer, uncertainty, valid)))
+            rewards = _by_step(
+                stream, np.asarray(_normalize(self.learner, state.reward_normalizer, uncertainty, valid))
+            )
         self.progress = self.progress._replace(reward_position=(stream.after, stream_state), carry=carry)
         return rewards
 

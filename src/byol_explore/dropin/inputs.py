@@ -13,13 +13,12 @@ import numpy as np
 from gymnasium import Space, spaces
 from jax.core import Tracer  # pyright: ignore[reportMissingImports]
 
-from byol_explore.envs.gymnasium_spaces import SpacePath, convert_action_space, convert_observation_space, iter_leaves
+from byol_explore.curiosity.inputs import NAME, check_dtype, check_shape, convert_spaces, find_entry
+from byol_explore.envs.gymnasium_spaces import SpacePath, iter_leaves
 from byol_explore.errors import UserError, unknown_name
-from byol_explore.spaces import ActionSpec, ArraySpace, Grid, Spaces, Tokens, Vector
+from byol_explore.spaces import ArraySpace, Grid, Vector
 from byol_explore.types import Action, PyTree, numpy_tree_map
 from byol_explore.utils.formatting import one_line
-
-NAME = "yours"  # of the environment, in messages
 
 
 class Transitions(NamedTuple):
@@ -40,39 +39,20 @@ class SpaceReader:
     ) -> None:
         self.observation_space, self.action_space = observation_space, action_space
         self.symbols = parse_symbols(symbols, observation_space)
-        if isinstance(observation_space, Space):
-            self._observation_space = observation_space
-            observation, self._to_observation = convert_observation_space(observation_space, NAME, self.symbols)
-        elif _is_own_space(observation_space):
-            observation, self._observation_space = observation_space, _gymnasium_space(observation_space)
-            self._to_observation = lambda flat: jax.tree.map(lambda kind, x: x.astype(kind.dtype), observation, flat)
-        else:
-            raise UserError(
-                f"the observation space is {one_line(observation_space, 80)}: it must be a space of Gymnasium, or an "
-                "Image, Vector, Grid or Tokens of byol_explore.spaces, or a flat dict of them"
-            )
-        if isinstance(action_space, Space):
-            self._action_space = action_space
-            action, _, self._to_action = convert_action_space(action_space, NAME)
-        elif isinstance(action_space, ActionSpec):
-            action, self._action_space = action_space, _gymnasium_space(action_space)
-            self._to_action = lambda flat: Action(flat[0].astype(np.int32), flat[1].astype(np.float32))
-        else:
-            raise UserError(
-                f"the action space is {one_line(action_space, 80)}: it must be a space of Gymnasium, or an ActionSpec "
-                "of byol_explore.spaces"
-            )
-        self.spec = Spaces(observation, action, NAME)
+        self._converter = convert_spaces(observation_space, action_space, self.symbols)
+        self.spec = self._converter.spec
 
     def observations(self, given: Any, what: str, lead: tuple[int, int]) -> PyTree:
         """Return observations [T, B, ...] in the form that encoders read; `what` names them in messages."""
-        read = _split(self._to_observation(_merge(self._observation_space, given, what, lead)), lead)
+        native = _merge(self._converter.observation_space, given, what, lead)
+        read = _split(self._converter.to_observation(native), lead)
         jax.tree.map(lambda kind, x: _check_values(kind, x, what), self.spec.observation, read)
         return read
 
     def actions(self, given: Any, what: str, lead: tuple[int, int]) -> Action:
         """Return actions [T, B, ...] in the form that policies sample."""
-        return _split(self._to_action(_merge(self._action_space, given, what, lead)), lead)
+        native = _merge(self._converter.action_space, given, what, lead)
+        return _split(self._converter.to_action(native), lead)
 
 
 def parse_symbols(given: Any, space: Any) -> dict[str, tuple[int, ...]]:
@@ -101,7 +81,7 @@ def parse_symbols(given: Any, space: Any) -> dict[str, tuple[int, ...]]:
 def parse_flags(given: Any, what: str, lead: tuple[int, ...]) -> np.ndarray:
     """Return booleans, or zeros and ones, of the shape `lead` as a new array of bool."""
     flags = to_numpy(given)
-    _check_shape(flags, lead, what)
+    check_shape(flags, lead, what)
     if flags.dtype.kind not in "biuf":
         raise UserError(f"{what} is of dtype {flags.dtype}: it must be bool")
     wrong = flags[(flags != 0) & (flags != 1)]
@@ -114,46 +94,19 @@ def _is_symbol_count(count: Any) -> bool:
     return isinstance(count, int | np.integer) and not isinstance(count, bool) and int(count) in range(1, 257)
 
 
-def _is_own_space(space: Any) -> bool:
-    kinds = space.values() if isinstance(space, dict) and space else [space]
-    return all(isinstance(kind, ArraySpace) for kind in kinds)
-
-
-def _gymnasium_space(space: Any) -> Space[Any]:
-    """Return the space of Gymnasium whose arrays have the form of one of our own spaces."""
-    match space:
-        case dict():
-            return spaces.Dict({name: _gymnasium_space(kind) for name, kind in space.items()})
-        case ActionSpec():
-            discrete = spaces.MultiDiscrete(np.asarray(space.discrete)) if space.discrete else spaces.Box(0, 0, (0,))
-            return spaces.Tuple([discrete, spaces.Box(-np.inf, np.inf, (space.continuous,))])
-        case Vector():
-            return spaces.Box(-np.inf, np.inf, space.shape)
-        case Tokens():
-            return spaces.MultiDiscrete(np.full(space.length, space.vocab_size))
-    return spaces.Box(0, 255, space.shape, np.uint8)
-
-
-def _entry(given: Any, key: str | int, what: str, keys: list[Any]) -> Any:
-    try:
-        return given[key]
-    except (KeyError, IndexError, TypeError):
-        names = ", ".join(map(repr, keys))
-        raise UserError(f"{what} has no entry {key!r}: it must have {names}") from None
-
-
 def _merge(space: Space[Any], given: Any, what: str, lead: tuple[int, int]) -> Any:
     """Check arrays [T, B, ...] against a space and return them as [T * B, ...], nested like the space."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         inner = space.spaces if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
         parts = {
-            key: _merge(part, _entry(given, key, what, list(inner)), f"{what}[{key!r}]", lead)
+            key: _merge(part, find_entry(given, key, what, list(inner)), f"{what}[{key!r}]", lead)
             for key, part in inner.items()
         }
         return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
     array = to_numpy(given)
-    _check_shape(array, (*lead, *(space.shape or ())), what)
-    _check_dtype(array, space, what)
+    check_shape(array, (*lead, *(space.shape or ())), what)
+    check_dtype(array.dtype, space, what)
+    _check_values_of(space, array, what)
     return array.reshape(lead[0] * lead[1], *array.shape[2:])
 
 
@@ -161,26 +114,12 @@ def _split(tree: PyTree, lead: tuple[int, int]) -> PyTree:
     return jax.tree.map(lambda x: np.asarray(x).reshape(*lead, *np.shape(x)[1:]), tree)
 
 
-def _check_shape(array: np.ndarray, shape: tuple[int, ...], what: str) -> None:
-    if array.shape != shape:
-        raise UserError(f"{what} is of shape {array.shape}: it must be {shape}")
-
-
-def _check_dtype(array: np.ndarray, space: Space[Any], what: str) -> None:
-    """Raise a UserError if an array of this dtype or with these values cannot be of a space."""
+def _check_values_of(space: Space[Any], array: np.ndarray, what: str) -> None:
+    """Raise a UserError if an array of the right dtype has values in it that cannot be of a space."""
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        if array.dtype.kind not in "biu":
-            raise UserError(f"{what} is of dtype {array.dtype}: it must be whole numbers, such as int64")
-        return _check_categories(array, space, what)
-    if isinstance(space, spaces.Box):
-        if space.dtype == np.uint8 and array.dtype != np.uint8:
-            raise UserError(f"{what} is of dtype {array.dtype}: it must be uint8")
-        if array.dtype.kind not in "biuf":
-            raise UserError(f"{what} is of dtype {array.dtype}: it must be numbers, such as {space.dtype}")
-        return _check_finite(array, what)
-    if array.dtype.kind not in "UTO":  # of a Text
-        raise UserError(f"{what} is of dtype {array.dtype}: it must be texts")
-    return None
+        _check_categories(array, space, what)
+    elif isinstance(space, spaces.Box):
+        _check_finite(array, what)
 
 
 def _check_categories(array: np.ndarray, space: Space[Any], what: str) -> None:

@@ -4,29 +4,25 @@ The lengths of sequences and the sizes of minibatches are rounded to a few value
 programs.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from byol_explore.config.overrides import override
-from byol_explore.config.sections import AUTO
-from byol_explore.curiosity.bonus import Bonus, BonusConfig, BonusState, StreamState
 from byol_explore.curiosity.method import MIN_ACTIVE_REWARD, prediction_error_growth
+from byol_explore.curiosity.method_learner import MethodLearner, MethodLearnerConfig, MethodLearnerState, StreamState
 from byol_explore.dropin.stream import Stream, gather_minibatch, iter_sequences, sequence_indices
-from byol_explore.errors import DivergenceError, UserError
-from byol_explore.registry import ENCODERS
+from byol_explore.errors import DivergenceError
 from byol_explore.types import PyTree, SequenceBatch
-from byol_explore.utils.validation import Positive, validate
+from byol_explore.utils.validation import Positive
 
 MAX_ROWS = 1000  # of a record; the first row and the latest ones are kept
 SAMPLE_SIZE = 16  # sequences that are kept for the doctor
 
-_stream_uncertainty = jax.jit(Bonus.stream_uncertainty, static_argnums=0)
-_update_and_normalize = jax.jit(Bonus.update_and_normalize, static_argnums=0)
-_update = jax.jit(Bonus.update, static_argnums=0)
+_stream_uncertainty = jax.jit(MethodLearner.stream_uncertainty, static_argnums=0)
+_update_and_normalize = jax.jit(MethodLearner.update_and_normalize, static_argnums=0)
+_update = jax.jit(MethodLearner.update, static_argnums=0)
 
 
 class Sample(NamedTuple):
@@ -83,8 +79,8 @@ def record_call(record: Record, stream: Stream, learned: "LearnResult") -> Recor
 
 
 @dataclass(frozen=True)
-class CuriositySettings(BonusConfig):
-    """Settings of a `Curiosity`: those of a `Bonus`, and the minibatches of a `learn`."""
+class CuriositySettings(MethodLearnerConfig):
+    """Settings of a `Curiosity`: those of a `MethodLearner`, and the minibatches of a `learn`."""
 
     sequence_length: Positive[int] = 32
     """Transitions per sequence that rollouts are cut into, at most."""
@@ -92,24 +88,10 @@ class CuriositySettings(BonusConfig):
     """Transitions per learner step, approximately."""
 
 
-def make_settings(given: CuriositySettings | Mapping[str, Any] | None) -> CuriositySettings:
-    """Check settings, or apply changes such as {"curiosity": {"horizon": 8}, "epochs": 2} to the defaults."""
-    if not isinstance(given, CuriositySettings | Mapping | None):
-        raise UserError(f"settings is {given!r}: it must be a dict of settings, or None")
-    settings = given if isinstance(given, CuriositySettings) else override(CuriositySettings(), dict(given or {}))
-    validate(settings)
-    ENCODERS.check(settings.network.encoder, AUTO)
-    if settings.network.use_prev_reward:
-        raise UserError(
-            "network.use_prev_reward is True: it must be False, because a Curiosity is not given extrinsic rewards"
-        )
-    return settings
-
-
 class LearnResult(NamedTuple):
     """Result of learning from a rollout."""
 
-    state: BonusState
+    state: MethodLearnerState
     stream_state: StreamState  # after the last sequence
     reward: np.ndarray  # [slots - 1, B]
     uncertainty: np.ndarray  # [slots - 1, B]
@@ -119,12 +101,12 @@ class LearnResult(NamedTuple):
 
 
 def stream_uncertainty(
-    bonus: Bonus, state: BonusState, stream_state: StreamState, carry: PyTree, stream: Stream
+    learner: MethodLearner, state: MethodLearnerState, stream_state: StreamState, carry: PyTree, stream: Stream
 ) -> tuple[list[StreamState], PyTree, np.ndarray]:
     """Compute uncertainties sequence by sequence, so that the device holds the observations of one at a time.
 
     Args:
-      bonus: method, networks and settings.
+      learner: method, networks and settings.
       state: parameters and statistics.
       stream_state: [B, ...] before the stream.
       carry: of the method, before the stream, such as pending predictions.
@@ -134,20 +116,20 @@ def stream_uncertainty(
     """
     states, uncertainties = [stream_state], []
     for sequence in iter_sequences(stream):
-        stream_state, carry, uncertainty = _stream_uncertainty(bonus, state, stream_state, carry, sequence)
+        stream_state, carry, uncertainty = _stream_uncertainty(learner, state, stream_state, carry, sequence)
         states.append(stream_state)
         uncertainties.append(np.asarray(uncertainty))
     return states, carry, np.concatenate(uncertainties)
 
 
 def learn_rollout(
-    bonus: Bonus, settings: CuriositySettings, state: BonusState, stream_state: StreamState, stream: Stream,
-    seed: list[int],
+    learner: MethodLearner, settings: CuriositySettings, state: MethodLearnerState, stream_state: StreamState,
+    stream: Stream, seed: list[int],
 ) -> LearnResult:  # fmt: skip
     """Compute rewards with the parameters before the rollout, then learn from its sequences in random order.
 
     Args:
-      bonus: method, networks and settings.
+      learner: method, networks and settings.
       settings: sizes of minibatches.
       state: parameters and statistics.
       stream_state: [B, ...] before the stream.
@@ -156,13 +138,13 @@ def learn_rollout(
     Returns:
       LearnResult with rewards and uncertainties [slots - 1, B].
     """
-    carry = bonus.init_carry(state, len(stream.length))
-    stream_states, _, uncertainty = stream_uncertainty(bonus, state, stream_state, carry, stream)
+    carry = learner.init_carry(state, len(stream.length))
+    stream_states, _, uncertainty = stream_uncertainty(learner, state, stream_state, carry, stream)
     rng, (chunk, env) = np.random.default_rng(seed), sequence_indices(stream)
     count, size = minibatches(len(env), max(1, settings.batch_size // stream.steps))
     # One update of the statistics with the weight of all minibatches, so that their memory does not depend on the size.
     normalizer, reward = _update_and_normalize(
-        bonus, state.reward_normalizer, uncertainty, np.asarray(stream.sequence.valid), count
+        learner, state.reward_normalizer, uncertainty, np.asarray(stream.sequence.valid), count
     )
     state, rows = state._replace(reward_normalizer=normalizer), []
     starts = jax.tree.map(lambda *parts: np.stack(parts), *jax.device_get(stream_states[:-1]))
@@ -174,10 +156,10 @@ def learn_rollout(
 
     for _ in range(settings.epochs):
         for chosen in np.array_split(rng.permutation(len(env)), count):
-            state, metrics = _update(bonus, state, *minibatch(chosen))
+            state, metrics = _update(learner, state, *minibatch(chosen))
             rows.append(metrics)
     metrics = jax.tree.map(lambda *values: np.mean(values, axis=0), *jax.device_get(rows))
-    metrics["uncertainty_running_std"] = np.asarray(bonus.uncertainty_std(normalizer))
+    metrics["uncertainty_running_std"] = np.asarray(learner.uncertainty_std(normalizer))
     for name, value in {"uncertainty": uncertainty, **metrics}.items():
         if not np.all(np.isfinite(value)):
             raise DivergenceError(f"{name} became NaN or infinite; nothing of this rollout was kept")

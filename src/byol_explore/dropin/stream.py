@@ -16,17 +16,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from byol_explore.curiosity.stream import StreamPosition
 from byol_explore.dropin.inputs import Transitions
 from byol_explore.errors import UserError
 from byol_explore.ops.arrays import where_batch
 from byol_explore.types import Action, PyTree, SequenceBatch
-
-
-class StreamPosition(NamedTuple):
-    """Where the streams continue."""
-
-    is_first: np.ndarray  # [B] the next observation is the first of an episode
-    observation: PyTree  # [B, ...] otherwise, the next observation
 
 
 class Stream(NamedTuple):

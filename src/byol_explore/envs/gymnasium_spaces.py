@@ -1,7 +1,8 @@
 """Conversion between Gymnasium's spaces and ours; texts as tokens; symbols of Farama's MiniGrid.
 
 Converters work on batches as Gymnasium's vector environments hold them: arrays with a leading axis of environments,
-inside dicts and tuples for Dict and Tuple spaces.
+inside dicts and tuples for Dict and Tuple spaces. Those from native actions and observations use operators and methods
+that NumPy and JAX share, so they also work on arrays of JAX, inside jit.
 """
 
 import math
@@ -103,7 +104,7 @@ def _categorical_actions(space: Categorical, path: SpacePath) -> ActionConverter
         return (action.discrete.reshape(len(action.discrete), *counts.shape) + start).astype(space.dtype)
 
     def from_native(native: np.ndarray) -> Action:
-        chosen = native.reshape(len(native), -1).astype(np.int64) - start.reshape(-1)
+        chosen = native.reshape(len(native), -1) - start.reshape(-1)
         return Action(chosen.astype(np.int32), np.zeros((len(native), 0), np.float32))
 
     return ActionConverter(ActionSpec(discrete=tuple(map(int, counts.flat))), to_native, from_native)
@@ -122,9 +123,9 @@ def _box_actions(space: spaces.Box, path: SpacePath) -> ActionConverter:
         return (value if np.issubdtype(space.dtype, np.floating) else np.rint(value)).astype(space.dtype)
 
     def from_native(native: np.ndarray) -> Action:
-        unit = (np.clip(native, low, high) - low) / np.where(high > low, high - low, 1.0)
-        units = np.where(high > low, 2.0 * unit - 1.0, 0.0).reshape(len(native), -1).astype(np.float32)
-        return Action(np.zeros((len(native), 0), np.int32), units)
+        unit = (native.clip(low, high) - low) / np.where(high > low, high - low, 1.0)
+        units = (2.0 * unit - 1.0) * (high > low)
+        return Action(np.zeros((len(native), 0), np.int32), units.reshape(len(native), -1).astype(np.float32))
 
     return ActionConverter(ActionSpec(continuous=low.size), to_native, from_native)
 
@@ -144,10 +145,16 @@ def _joined_actions(space: spaces.Dict | spaces.Tuple, path: SpacePath) -> Actio
 
     def from_native(native: Any) -> Action:
         actions = [part.from_native(native[key]) for key, part in parts.items()]
-        return Action(*(np.concatenate(arrays, axis=1) for arrays in zip(*actions, strict=True)))
+        return Action(*(_concatenate(arrays) for arrays in zip(*actions, strict=True)))
 
     discrete = tuple(count for spec in specs for count in spec.discrete)
     return ActionConverter(ActionSpec(discrete, sum(spec.continuous for spec in specs)), to_native, from_native)
+
+
+def _concatenate(arrays: Sequence[Any]) -> Any:
+    """Concatenate arrays [E, ...] of NumPy or JAX along their second axis."""
+    xp = next((x.__array_namespace__() for x in arrays if not isinstance(x, np.ndarray)), np)
+    return xp.concatenate(arrays, axis=1)
 
 
 # Observations
@@ -218,15 +225,13 @@ def _bytes(space: spaces.Box) -> ObservationConverter:
 
 def _one_hots(space: spaces.Discrete | spaces.MultiDiscrete, path: SpacePath) -> ObservationConverter:
     counts, start = category_counts(space, path)
-    total = int(counts.sum())
-    offsets = np.cumsum(counts.reshape(-1)) - counts.reshape(-1) - start.reshape(-1)
+    component = np.repeat(np.arange(counts.size), counts.reshape(-1))  # of each number of the vector
+    category = np.arange(len(component)) - np.repeat(np.cumsum(counts) - counts.flat - start.flat, counts.reshape(-1))
 
     def from_native(native: np.ndarray) -> np.ndarray:
-        vector = np.zeros((len(native), total), np.float32)
-        np.put_along_axis(vector, native.reshape(len(native), -1).astype(np.int64) + offsets, 1.0, axis=1)
-        return vector
+        return (native.reshape(len(native), -1)[:, component] == category).astype(np.float32)
 
-    return _vector((total,), from_native)
+    return _vector((len(component),), from_native)
 
 
 def _image(space: spaces.Box) -> ObservationConverter:
@@ -235,7 +240,7 @@ def _image(space: spaces.Box) -> ObservationConverter:
     if len(shape) == 2:
         return ObservationConverter(Image(*shape, 1), lambda native: native[..., None])
     if shape[0] in CHANNELS and shape[2] not in CHANNELS and shape[0] < min(shape[1:]):
-        return ObservationConverter(Image(shape[1], shape[2], shape[0]), lambda native: np.moveaxis(native, 1, -1))
+        return ObservationConverter(Image(shape[1], shape[2], shape[0]), lambda native: native.transpose(0, 2, 3, 1))
     return ObservationConverter(Image(*shape), lambda native: native)
 
 

@@ -1,8 +1,8 @@
 """Per-episode memories, carried along a stream beside the recurrent state.
 
-The agent carries a memory from observation to observation while it acts, a `Bonus` from sequence to sequence. So every
-sequence comes with the memory before its first observation (`RepresentationOutput.episodic_memory`), wherever its
-episode was cut. The encoder may have learned since, as with a recurrent state.
+The agent carries a memory from observation to observation while it acts, a `MethodLearner` from sequence to sequence.
+So every sequence comes with the memory before its first observation (`RepresentationOutput.episodic_memory`), wherever
+its episode was cut. The encoder may have learned since, as with a recurrent state.
 """
 
 from dataclasses import dataclass
