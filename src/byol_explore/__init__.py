@@ -13,6 +13,8 @@ if TYPE_CHECKING:  # for type checkers and editors
     from byol_explore.agent.algorithm import Algorithm
     from byol_explore.config.config import Config
     from byol_explore.config.presets import ABLATIONS, PRESETS, make_config
+    from byol_explore.curiosity.bonus import Bonus, BonusConfig, BonusOutput, BonusState
+    from byol_explore.curiosity.inputs import Transition
     from byol_explore.curiosity.method import IntrinsicMethod, MethodOutput
     from byol_explore.doctor.diagnose import diagnose
     from byol_explore.doctor.evidence import Finding
@@ -46,6 +48,8 @@ _HOMES = {  # the same names by module, for the interpreter
     "agent.algorithm": ("Algorithm",),
     "config.config": ("Config",),
     "config.presets": ("ABLATIONS", "PRESETS", "make_config"),
+    "curiosity.bonus": ("Bonus", "BonusConfig", "BonusOutput", "BonusState"),
+    "curiosity.inputs": ("Transition",),
     "curiosity.method": ("IntrinsicMethod", "MethodOutput"),
     "doctor.diagnose": ("diagnose",),
     "doctor.evidence": ("Finding",),

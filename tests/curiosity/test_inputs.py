@@ -26,7 +26,7 @@ SEEN: dict[str, spaces.Space[Any]] = {
     "one category": spaces.Discrete(4, start=-1),
     "nested": spaces.Dict({
         "eye": spaces.Box(0, 255, (8, 9, 3), np.uint8),
-        "arm": spaces.Tuple([spaces.Box(-1, 1, (2,), np.float64), spaces.MultiDiscrete([[2, 3], [1, 4]])]),
+        "arm": spaces.Tuple([spaces.Box(-1, 1, (2,), np.float64), spaces.MultiDiscrete(np.asarray([[2, 3], [1, 4]]))]),
         "buttons": spaces.MultiBinary(2),
     }),
 }  # fmt: skip

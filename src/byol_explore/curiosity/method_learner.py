@@ -78,7 +78,8 @@ def make_config(given: Any, default: _Config, what: str) -> _Config:
     """
     if not isinstance(given, type(default) | Mapping | None):
         raise UserError(f"{what} is {given!r}: it must be a dict of settings, or None")
-    config = given if isinstance(given, type(default)) else override(default, dict(given or {}))
+    changes: Any = given or {}
+    config = override(default, dict(changes)) if isinstance(changes, Mapping) else changes
     validate(config)
     ENCODERS.check(config.network.encoder, AUTO)
     if config.network.use_prev_reward:
