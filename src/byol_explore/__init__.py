@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # for type checkers and editors
     from byol_explore.networks.episodic_memory import EpisodicMemory
     from byol_explore.registry import trust_external_code
     from byol_explore.report.build import build_report, write_report
+    from byol_explore.runtime.anakin import make_train
     from byol_explore.storage.run_directory import load_config
     from byol_explore.study.file import read_study
     from byol_explore.study.runner import run_study
@@ -64,6 +65,7 @@ _HOMES = {  # the same names by module, for the interpreter
     "networks.episodic_memory": ("EpisodicMemory",),
     "registry": ("trust_external_code",),
     "report.build": ("build_report", "write_report"),
+    "runtime.anakin": ("make_train",),
     "storage.run_directory": ("load_config",),
     "study.file": ("read_study",),
     "study.runner": ("run_study",),

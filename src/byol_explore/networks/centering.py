@@ -136,11 +136,12 @@ def center_encoders(tree: PyTree, observation: PyTree, *, scaled: bool = False) 
 
 def warmup_observations_jit(envs: list[JitEnvironment], seed: int) -> PyTree:
     """Play random actions in environments inside jit. Returns observations [n, ...]."""
-    return _warmup_jit(tuple(envs), jax.random.key(seed))
+    return random_observations_jit(tuple(envs), jax.random.key(seed))
 
 
 @partial(jax.jit, static_argnums=0)
-def _warmup_jit(env_kinds: tuple[JitEnvironment, ...], key: Array) -> PyTree:
+def random_observations_jit(env_kinds: tuple[JitEnvironment, ...], key: Array) -> PyTree:
+    """Return the same as `warmup_observations_jit` for a random key, also inside jit."""
     envs = make_vector_env(list(env_kinds), _round_up(NUM_JIT_ENVS, len(env_kinds)), "fixed")
     reset_key, key = jax.random.split(key)
 

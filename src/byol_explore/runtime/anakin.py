@@ -28,10 +28,14 @@ from byol_explore.agent.acting import RolloutCarry, act_and_step, split_key
 from byol_explore.agent.learner import TRAJECTORY_ENV_AXES, Learner
 from byol_explore.agent.state import FiniteChecks, LearnerState
 from byol_explore.config.config import Config
+from byol_explore.config.presets import validate_config
 from byol_explore.envs.interface import JitEnvironment, count_tasks
+from byol_explore.envs.registry import make_envs
 from byol_explore.envs.vector import VectorEnv, make_vector_env
-from byol_explore.networks.centering import warmup_observations_jit
+from byol_explore.errors import UserError
+from byol_explore.networks.centering import random_observations_jit, warmup_observations_jit
 from byol_explore.networks.representation import Actor
+from byol_explore.ops.arrays import masked_mean
 from byol_explore.runtime.base import (
     AXIS,
     REPLICATED,
@@ -91,7 +95,7 @@ class Anakin(Runtime):
         self.learner = Learner(config, self.envs.spec, count_tasks(envs), synchronous=True)
         replicated, sharded = (NamedSharding(self.mesh, partition_spec(axis)) for axis in (REPLICATED, 0))
         self._sharding: Any = AnakinState(replicated, sharded)  # pyright: ignore[reportArgumentType]
-        self._init = jax.jit(self._init_state)
+        self._init = jax.jit(lambda seed, observation: self.init_state(jax.random.key(seed), observation))
         self._jitted = jax.jit(self._act_and_learn, donate_argnums=0, out_shardings=(self._sharding, replicated))
         self._compiled: Future[Callable[[AnakinState], tuple[AnakinState, RoundOutput]]] | None = None
         self._gather = jax.jit(lambda state: state, out_shardings=replicated)
@@ -113,9 +117,9 @@ class Anakin(Runtime):
         warm_up = self.config.network.center_encoders and not restored
         return warmup_observations_jit(self._env_list, seed) if warm_up else None
 
-    def _init_state(self, seed: Array, observation: PyTree) -> AnakinState:
+    def init_state(self, key: Array, observation: PyTree) -> AnakinState:
         """Return the state before the first step, with encoders centred on observations [n, ...] if there are any."""
-        learner_key, env_key, actor_key = jax.random.split(jax.random.key(seed), 3)
+        learner_key, env_key, actor_key = jax.random.split(key, 3)
         learner = self.learner.init(learner_key, observation)
         state = AnakinState(learner, self.init_actor(learner.target_actor, env_key, actor_key))
         return jax.tree.map(drop_weak_types, state)
@@ -175,22 +179,22 @@ class Anakin(Runtime):
 
     def _act_and_learn(self, state: AnakinState) -> tuple[AnakinState, RoundOutput]:
         """Scan over rounds. Returns the state, and outputs with a leading axis of rounds."""
+        rounds = self.config.runtime.rounds_per_dispatch
+        state, output = jax.lax.scan(lambda state, _: self.act_and_learn_once(state), state, length=rounds)
+        return jax.tree.map(drop_weak_types, state), output
+
+    def act_and_learn_once(self, state: AnakinState) -> tuple[AnakinState, RoundOutput]:
+        """Perform one round: a rollout, and all updates of the learner."""
         # Acting needs no communication between devices, and `shard_map` guarantees that there is none. Learning is one
         # program over all devices: means, PopArt and V-MPO's top half are over the whole batch.
         act = shard_map_envs(self.rollout, self.mesh, (REPLICATED, 0), (0, TRAJECTORY_ENV_AXES, 1))
-        env_ids = np.arange(self.config.runtime.num_envs)
-
-        def one_round(state: AnakinState, _: None) -> tuple[AnakinState, RoundOutput]:
-            actor, trajectory, info = act(state.learner.target_actor, state.actor)
-            learner, (metrics, finite, reward) = self.learner.learn_rollout(state.learner, trajectory)
-            stats = RolloutStats(
-                env_ids, trajectory.task_id[1:], info.episodes, info.positions, reward, info.stages_reached
-            )
-            return AnakinState(learner, actor), RoundOutput(metrics, finite, stats)
-
-        rounds = self.config.runtime.rounds_per_dispatch
-        state, output = jax.lax.scan(one_round, state, length=rounds)
-        return jax.tree.map(drop_weak_types, state), output
+        actor, trajectory, info = act(state.learner.target_actor, state.actor)
+        learner, (metrics, finite, reward) = self.learner.learn_rollout(state.learner, trajectory)
+        stats = RolloutStats(
+            np.arange(self.config.runtime.num_envs), trajectory.task_id[1:], info.episodes, info.positions, reward,
+            info.stages_reached,
+        )  # fmt: skip
+        return AnakinState(learner, actor), RoundOutput(metrics, finite, stats)
 
     def rollout(self, actor: Actor, state: ActorState) -> tuple[ActorState, Trajectory, StepInfo]:
         """Take T - 1 steps in a device's share of the environments.
@@ -225,3 +229,50 @@ class Anakin(Runtime):
         )
         trajectory = Trajectory(observation, is_first, action, reward, discount, policy, task, initial_state)
         return state, trajectory, info
+
+
+def make_train(
+    config: Config,
+) -> tuple[Callable[[Array], AnakinState], Callable[[AnakinState], tuple[AnakinState, dict[str, Array]]]]:
+    """Return a whole training run as two pure functions, for programs of your own.
+
+    `init(key)` returns the state of a run, and `update(state)` the state after one round of acting and learning, with
+    metrics by name: means over the learner steps of the round, and the number (`episodes`) and mean `episode_return` of
+    the episodes that ended in it. Both can be jitted, scanned and mapped over keys, so one program trains many seeds.
+    Hyperparameters that may differ between them are arrays of the state, in `state.learner.hyperparams`.
+
+    >>> import jax, byol_explore
+    >>> runtime = {"num_envs": 4, "batch_size": 4, "sequence_length": 9}
+    >>> config = byol_explore.make_config("grid", env="rooms-2", runtime=runtime)
+    >>> init, update = byol_explore.make_train(config)
+    >>> state = jax.eval_shape(jax.vmap(init), jax.random.split(jax.random.key(0), 3))  # shapes of three runs
+    >>> state.learner.step.shape
+    (3,)
+
+    Args:
+      config: settings of a run with environments inside jit. `seed`, `steps`, `log` and the settings of devices are not
+        used.
+    """
+    config = validate_config(config)
+    envs = make_envs(config.env_ids, config.env_settings)
+    if not all(isinstance(env, JitEnvironment) for env in envs):
+        raise UserError(f"env is {config.env!r}, which is outside jit: make_train takes environments inside jit")
+    anakin = Anakin(config, envs, jax.devices()[:1])  # pyright: ignore[reportArgumentType]
+
+    def init(key: Array) -> AnakinState:
+        warmup_key, state_key = jax.random.split(key)
+        centers = config.network.center_encoders
+        return anakin.init_state(state_key, random_observations_jit(tuple(envs), warmup_key) if centers else None)
+
+    def update(state: AnakinState) -> tuple[AnakinState, dict[str, Array]]:
+        state, output = anakin.act_and_learn_once(state)
+        episodes = output.stats.episodes
+        over = jnp.asarray(episodes.ended)
+        means = jax.tree.map(lambda x: jnp.mean(x, axis=0), output.metrics)
+        ends = {
+            "episodes": jnp.sum(over),
+            "episode_return": masked_mean(episodes.episode_return, over),
+        }
+        return jax.tree.map(drop_weak_types, state), {**means, **ends}
+
+    return init, update
