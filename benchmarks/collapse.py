@@ -39,8 +39,8 @@ from byol_explore.networks.representation import Actor, Networks, Representation
 from byol_explore.ops import world_model
 from byol_explore.spaces import Image
 from byol_explore.types import Action, Array, Encoder, Policy, Trajectory
-from byol_explore.utils.compilation import enable_compilation_cache
 from byol_explore.utils.files import atomic_write
+from byol_explore.utils.packages import enable_compilation_cache
 
 ROUNDS = 8  # consecutive sequences per game
 

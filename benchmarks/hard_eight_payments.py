@@ -28,8 +28,8 @@ from byol_explore.runtime.make import make_runtime, make_training_envs, with_one
 from byol_explore.storage.checkpoint import Checkpoints
 from byol_explore.storage.run_directory import load_config
 from byol_explore.types import Array, Trajectory
-from byol_explore.utils.compilation import enable_compilation_cache
 from byol_explore.utils.files import atomic_write
+from byol_explore.utils.packages import enable_compilation_cache
 
 STEPS = 80  # per sequence
 

@@ -36,7 +36,7 @@ from byol_explore.runtime.make import make_training_envs
 from byol_explore.storage.checkpoint import Checkpoints
 from byol_explore.storage.run_directory import load_config
 from byol_explore.types import Array, PyTree, Trajectory
-from byol_explore.utils.compilation import enable_compilation_cache
+from byol_explore.utils.packages import enable_compilation_cache
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from byol_explore.envs.host_vector import make_host_vector_env
 from byol_explore.runtime.make import make_runtime, resolve_devices
 from byol_explore.runtime.sebulba import Sebulba
 from byol_explore.types import AnyArray
-from byol_explore.utils.compilation import enable_compilation_cache
+from byol_explore.utils.packages import enable_compilation_cache
 
 POOL = "envpool:"
 

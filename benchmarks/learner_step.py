@@ -31,7 +31,7 @@ from byol_explore.runtime.make import make_runtime, resolve_devices
 from byol_explore.runtime.rollouts import HostActor
 from byol_explore.runtime.sebulba import Sebulba
 from byol_explore.types import PyTree, TimeStep, Trajectory
-from byol_explore.utils.compilation import enable_compilation_cache
+from byol_explore.utils.packages import enable_compilation_cache
 
 
 @dataclass(frozen=True)

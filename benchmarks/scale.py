@@ -24,8 +24,7 @@ from byol_explore.config.config import Config
 from byol_explore.config.sections import LogConfig, NetworkConfig, RuntimeConfig
 from byol_explore.runtime.make import make_runtime, make_training_envs, resolve_devices
 from byol_explore.runtime.sebulba import Sebulba
-from byol_explore.utils.compilation import enable_compilation_cache
-from byol_explore.utils.packages import require_extra
+from byol_explore.utils.packages import enable_compilation_cache, require_extra
 
 NETWORK = NetworkConfig(
     encoder="block_mean_encoder:BlockMeanEncoder", embedding_size=64, belief_size=64, policy_hidden=(64,),

@@ -25,7 +25,7 @@ from byol_explore.runtime.rollouts import HostActor
 from byol_explore.runtime.sebulba import Sebulba
 from byol_explore.training.coverage import RoomCoverage
 from byol_explore.types import Action
-from byol_explore.utils.compilation import enable_compilation_cache
+from byol_explore.utils.packages import enable_compilation_cache
 
 LOAD = ("learner_idle_fraction", "actor_idle_fraction", "actor_env_fraction", "actor_inference_fraction", "policy_lag")
 

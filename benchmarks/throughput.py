@@ -22,7 +22,7 @@ from byol_explore.runtime.anakin import ActorState, Anakin
 from byol_explore.runtime.base import shard_map_envs
 from byol_explore.runtime.make import make_runtime, resolve_devices
 from byol_explore.types import Action, Array
-from byol_explore.utils.compilation import enable_compilation_cache
+from byol_explore.utils.packages import enable_compilation_cache
 
 SIZE = 2048  # side of the matrices
 

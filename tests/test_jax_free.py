@@ -7,9 +7,9 @@ import pytest
 
 PACKAGES = {
     "": "types spaces errors registry",
-    "utils": "compilation files formatting interrupts local_server packages processes validation",
+    "utils": "files formatting interrupts local_server packages processes validation",
     "config": "sections config presets overrides",
-    "envs": "interface host_vector checks watchdog families names registry keyboard"
+    "envs": "interface host_vector checks watchdog families names registry"
     " atari_worker atari gymnasium_spaces gymnasium_faults gymnasium_env",
     "envs.hard_eight": "tasks",
     "envs.dm_hard_eight": "servers client env",

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from evidences import HEALTHY, PROBE, with_config, with_metrics, with_probe, without_probe
 
+from byol_explore.doctor.agent_checks import check_intrinsic_reward, check_mixing
 from byol_explore.doctor.curiosity_checks import (
     check_boundaries,
     check_embedding,
@@ -12,7 +13,6 @@ from byol_explore.doctor.curiosity_checks import (
     check_normalizer,
     check_target,
 )
-from byol_explore.doctor.reward_checks import check_intrinsic_reward, check_mixing
 
 CHECKS = (
     check_target, check_embedding, check_horizon, check_normalizer, check_intrinsic_reward, check_boundaries,

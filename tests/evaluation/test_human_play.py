@@ -16,7 +16,7 @@ from selenium.webdriver.common.keys import Keys as Pressed
 
 from byol_explore.cli.main import main
 from byol_explore.envs.atari import joystick_keyboard
-from byol_explore.envs.keyboard import Key, Keyboard, action_from_keys, default_keyboard, keyboard_for
+from byol_explore.envs.interface import Key, Keyboard, action_from_keys, default_keyboard, keyboard_for
 from byol_explore.envs.registry import make_env
 from byol_explore.errors import UserError
 from byol_explore.evaluation.human_play import GameServer, HumanGame, render_page

@@ -13,16 +13,15 @@ import jax.numpy as jnp
 
 from byol_explore.config.config import Config
 from byol_explore.config.presets import make_config
-from byol_explore.doctor import agent_checks, curiosity_checks, reward_checks
+from byol_explore.doctor import agent_checks, curiosity_checks
 from byol_explore.doctor.evidence import Evidence, Finding, collect_evidence, make_finding, worst_first
 from byol_explore.doctor.measurements import measure_curiosity
 from byol_explore.dropin.curiosity import Curiosity
 from byol_explore.dropin.learning import Record
 from byol_explore.errors import UserError
 from byol_explore.runtime.make import make_runtime, make_training_envs, resolve_devices
-from byol_explore.utils.compilation import cache_dir, enable_compilation_cache
 from byol_explore.utils.formatting import error_text, one_line
-from byol_explore.utils.packages import missing_extras, versions
+from byol_explore.utils.packages import cache_dir, enable_compilation_cache, missing_extras, versions
 from byol_explore.utils.processes import available_cores
 
 CHECKS: dict[str, Callable[[Evidence], Finding]] = {
@@ -30,9 +29,9 @@ CHECKS: dict[str, Callable[[Evidence], Finding]] = {
     "embedding_collapse": curiosity_checks.check_embedding,
     "horizon_growth": curiosity_checks.check_horizon,
     "normalizer": curiosity_checks.check_normalizer,
-    "intrinsic_reward": reward_checks.check_intrinsic_reward,
+    "intrinsic_reward": agent_checks.check_intrinsic_reward,
     "episode_boundaries": curiosity_checks.check_boundaries,
-    "mixing": reward_checks.check_mixing,
+    "mixing": agent_checks.check_mixing,
     "temperature": agent_checks.check_temperature,
     "kl": agent_checks.check_kl,
     "kl_multipliers": agent_checks.check_multipliers,

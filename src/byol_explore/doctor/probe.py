@@ -20,7 +20,7 @@ from byol_explore.runtime.make import make_training_envs
 from byol_explore.runtime.rollouts import HostActor
 from byol_explore.storage.checkpoint import Checkpoints
 from byol_explore.types import Trajectory
-from byol_explore.utils.compilation import enable_compilation_cache
+from byol_explore.utils.packages import enable_compilation_cache
 
 MAX_ROLLOUTS = 12  # that are tried until an episode ends inside one
 

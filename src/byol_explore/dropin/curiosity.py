@@ -42,7 +42,7 @@ from byol_explore.dropin.stream import Stream, make_stream
 from byol_explore.errors import UserError
 from byol_explore.registry import METHODS
 from byol_explore.types import PyTree
-from byol_explore.utils.compilation import enable_compilation_cache
+from byol_explore.utils.packages import enable_compilation_cache
 
 MAX_INIT_OBSERVATIONS = 2048  # that encoders are centred on
 _init = jax.jit(MethodLearner.init, static_argnums=0)

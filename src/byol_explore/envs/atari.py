@@ -17,8 +17,7 @@ from ale_py import roms
 from byol_explore.envs.atari_worker import DONE, RESET, SCREEN, SIZE, STEP, SharedBuffers, num_actions
 from byol_explore.envs.families import HARD_GAMES, PROTOCOL_SETTINGS, PROTOCOLS, AtariSettings, RamLocation
 from byol_explore.envs.host_vector import TimeStepBuilder, stack_positions
-from byol_explore.envs.interface import EnvSpec, HostEnvironment, HostVectorEnv
-from byol_explore.envs.keyboard import Key, Keyboard, default_keyboard
+from byol_explore.envs.interface import EnvSpec, HostEnvironment, HostVectorEnv, Key, Keyboard, default_keyboard
 from byol_explore.errors import UserError, did_you_mean
 from byol_explore.spaces import ActionSpec, Image
 from byol_explore.types import Action, TimeStep

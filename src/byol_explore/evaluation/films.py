@@ -18,9 +18,8 @@ from byol_explore.runtime.make import make_runtime, make_training_envs, with_one
 from byol_explore.storage.checkpoint import Checkpoints, read_networks
 from byol_explore.storage.run_directory import load_config
 from byol_explore.types import Array, Trajectory
-from byol_explore.utils.compilation import enable_compilation_cache
 from byol_explore.utils.formatting import one_line
-from byol_explore.utils.packages import require_extra
+from byol_explore.utils.packages import enable_compilation_cache, require_extra
 
 STEPS = 160  # steps to record; the film ends with the first episode
 WIDTH, HEIGHT = 248, 120  # smallest size of a frame in pixels; wide frames with several views are wider

@@ -15,8 +15,7 @@ import jax
 import numpy as np
 from PIL import Image
 
-from byol_explore.envs.interface import AnyEnvironment, HostEnvironment
-from byol_explore.envs.keyboard import Keyboard, action_from_keys, keyboard_for
+from byol_explore.envs.interface import AnyEnvironment, HostEnvironment, Keyboard, action_from_keys, keyboard_for
 from byol_explore.errors import UserError
 from byol_explore.evaluation.rollouts import JitEnvOnHost, SuccessRule
 from byol_explore.types import TimeStep

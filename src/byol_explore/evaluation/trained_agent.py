@@ -30,7 +30,7 @@ from byol_explore.networks.representation import Actor
 from byol_explore.storage.checkpoint import Checkpoints, Restored
 from byol_explore.storage.run_directory import load_config
 from byol_explore.types import UNKNOWN_SUCCESS, Action, PyTree, RecurrentState, TimeStep
-from byol_explore.utils.compilation import enable_compilation_cache
+from byol_explore.utils.packages import enable_compilation_cache
 
 
 class TrainedAgent:

@@ -27,9 +27,9 @@ from byol_explore.training.coverage import RoomCoverage, VisitMaps
 from byol_explore.training.episode_window import EpisodeWindow
 from byol_explore.training.loop import RunSummary, TrainingLoop
 from byol_explore.training.output import check_extras, make_display
-from byol_explore.utils.compilation import enable_compilation_cache
 from byol_explore.utils.files import DirectoryLock
 from byol_explore.utils.interrupts import SignalGuard
+from byol_explore.utils.packages import enable_compilation_cache
 
 
 def train(

@@ -1,4 +1,4 @@
-"""Optional extras and their one-line errors; versions of installed packages.
+"""Optional extras and their one-line errors; versions of installed packages; the cache of programs that XLA compiled.
 
 The core has the equations, networks, curiosity, learner and runtimes, on probe worlds and Gymnasium's environments.
 Code that needs a package of an extra imports it where it is used, inside `require_extra`.
@@ -101,3 +101,22 @@ def git_commit(package: Path) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return said.stdout.strip() or None
+
+
+MIN_COMPILE_SECONDS = 0.1  # compile time from which a program is kept; reading one back takes some milliseconds
+
+
+def cache_dir() -> Path:
+    """$BYOL_EXPLORE_CACHE, or byol-explore in the user's cache directory."""
+    if "BYOL_EXPLORE_CACHE" in os.environ:
+        return Path(os.environ["BYOL_EXPLORE_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "byol-explore"
+
+
+def enable_compilation_cache() -> None:
+    """Keep compiled programs, unless the user has set a cache of their own."""
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
+        jax.config.update("jax_compilation_cache_dir", str(cache_dir()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_COMPILE_SECONDS)

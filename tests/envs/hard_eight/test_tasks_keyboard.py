@@ -6,7 +6,7 @@ import pytest
 
 from byol_explore.envs.hard_eight.tasks import SPECS, keyboard_for
 from byol_explore.envs.hard_eight.world import Control, decode_action
-from byol_explore.envs.keyboard import action_from_keys
+from byol_explore.envs.interface import action_from_keys
 from byol_explore.types import Action
 
 

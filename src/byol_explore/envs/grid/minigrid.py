@@ -14,8 +14,7 @@ from xminigrid.envs.minigrid.memory import Memory
 from xminigrid.types import AgentState, EnvCarry, State
 from xminigrid.types import TimeStep as XTimeStep
 
-from byol_explore.envs.interface import EnvSpec, JitEnvironment
-from byol_explore.envs.keyboard import Key, Keyboard
+from byol_explore.envs.interface import EnvSpec, JitEnvironment, Key, Keyboard
 from byol_explore.spaces import ActionSpec, Grid
 from byol_explore.types import UNKNOWN_SUCCESS, Action, Array, TimeStep
 

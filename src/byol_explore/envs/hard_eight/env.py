@@ -21,8 +21,7 @@ from byol_explore.envs.hard_eight.raycaster import render
 from byol_explore.envs.hard_eight.tasks import ALL, TASKS
 from byol_explore.envs.hard_eight.views import first_person_camera, human_view, make_scene
 from byol_explore.envs.hard_eight.world import Control, Level, World, decode_action, init_world
-from byol_explore.envs.interface import EnvSpec, JitEnvironment
-from byol_explore.envs.keyboard import Keyboard
+from byol_explore.envs.interface import EnvSpec, JitEnvironment, Keyboard
 from byol_explore.errors import unknown_name
 from byol_explore.types import Action, Array, TimeStep
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from byol_explore.envs.families import ACTION_SETS, LEVELS
-from byol_explore.envs.keyboard import Key, Keyboard
+from byol_explore.envs.interface import Key, Keyboard
 from byol_explore.spaces import ActionSpec, Grid, Image, Tokens, Vector
 
 TICK = 1.0 / 15.0  # seconds

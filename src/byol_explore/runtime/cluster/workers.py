@@ -103,7 +103,7 @@ class _ActingWorker(_Worker):
 
         from byol_explore.envs.watchdog import Watchdog
         from byol_explore.runtime.actor_threads import ActorThread, ParameterStore, make_host_actor
-        from byol_explore.utils.compilation import enable_compilation_cache
+        from byol_explore.utils.packages import enable_compilation_cache
 
         enable_compilation_cache()
         spec, device = self._spec, jax.devices()[0]

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import pytest
 
-from byol_explore.utils.compilation import MIN_SECONDS, cache_dir, enable_compilation_cache
+from byol_explore.utils.packages import MIN_COMPILE_SECONDS, cache_dir, enable_compilation_cache
 
 
 def test_cache_directory_follows_the_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +20,7 @@ def test_cache_directory_follows_the_environment_variables(monkeypatch: pytest.M
     assert cache_dir() == Path("/home/me/.cache/byol-explore")
 
 
-@pytest.mark.parametrize(("before", "expected"), [(None, ["/mine", MIN_SECONDS]), ("/own", [])])
+@pytest.mark.parametrize(("before", "expected"), [(None, ["/mine", MIN_COMPILE_SECONDS]), ("/own", [])])
 def test_cache_that_the_user_has_set_is_kept(
     monkeypatch: pytest.MonkeyPatch, before: str | None, expected: list[Any]
 ) -> None:

@@ -7,8 +7,8 @@ from evidences import TASK, with_config, with_fields, with_metrics, with_probe, 
 
 from byol_explore.config.presets import make_config
 from byol_explore.config.sections import PPOConfig
+from byol_explore.doctor.agent_checks import check_intrinsic_reward, check_mixing
 from byol_explore.doctor.evidence import Evidence
-from byol_explore.doctor.reward_checks import check_intrinsic_reward, check_mixing
 
 
 def two_tasks(left: float, right: float, scale_step: float = 0.0, **curiosity: bool) -> Evidence:
