@@ -13,8 +13,9 @@ from typing import NamedTuple
 from byol_explore.report.maps_and_films import KINDS
 from byol_explore.report.model import Report, Section, Text
 from byol_explore.report.page import render_page
-from byol_explore.report.read_runs import CONFIG, SEARCH, walk_folders
+from byol_explore.report.read_runs import CONFIG, walk_folders
 from byol_explore.storage.metrics import LOG_NAME, PACKED_LOG_NAME
+from byol_explore.storage.run_directory import SEARCH
 from byol_explore.utils.formatting import error_text, escape_unprintable, truncate
 from byol_explore.utils.local_server import LoopbackHandler, LoopbackServer, bind_server
 

@@ -16,7 +16,6 @@ from byol_explore.config.presets import ABLATIONS
 from byol_explore.errors import UserError, unknown_name
 from byol_explore.registry import METHODS
 from byol_explore.report.read_runs import (
-    TRIALS,
     MetricColumns,
     natural_key,
     read_columns,
@@ -25,7 +24,7 @@ from byol_explore.report.read_runs import (
     walk_folders,
 )
 from byol_explore.storage.metrics import LOG_NAME, find_log
-from byol_explore.storage.run_directory import is_finished
+from byol_explore.storage.run_directory import TRIALS, is_finished
 from byol_explore.utils.files import DAMAGE_ERRORS, read_json_object
 from byol_explore.utils.formatting import display_path, error_text, escape_unprintable, join_list, truncate
 

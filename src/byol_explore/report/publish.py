@@ -17,9 +17,10 @@ from byol_explore.errors import UserError
 from byol_explore.report.load import Run, load_runs
 from byol_explore.report.maps_and_films import FilmFile, select_films, select_maps
 from byol_explore.report.model import round_nested
-from byol_explore.report.read_runs import MAX_FILM_FRAMES, MAX_FILM_PIXELS, MAX_LOG_LINES, SEARCH
+from byol_explore.report.read_runs import MAX_FILM_FRAMES, MAX_FILM_PIXELS, MAX_LOG_LINES
 from byol_explore.report.scores import compute_scores, even_indices
 from byol_explore.storage.metrics import LogReader, find_log, write_packed_log
+from byol_explore.storage.run_directory import SEARCH
 from byol_explore.utils.files import DAMAGE_ERRORS, atomic_directory, read_json_object, read_safe_file
 from byol_explore.utils.formatting import escape_unprintable
 

@@ -21,14 +21,12 @@ from byol_explore.config.overrides import flatten
 from byol_explore.errors import UserError
 from byol_explore.evaluation.scores import REFERENCES, SCORED_BY_EVALUATION
 from byol_explore.storage.metrics import LOG_NAME, PACKED_LOG_NAME, STEPS, LogReader, report_columns, to_float
-from byol_explore.storage.run_directory import is_old_run
+from byol_explore.storage.run_directory import TRIALS, is_old_run
 from byol_explore.utils.files import read_json_object, read_safe_file, safe_file
 from byol_explore.utils.formatting import error_text, escape_unprintable, truncate
 from byol_explore.utils.validation import validate
 
 CONFIG = "config.json"
-SEARCH = "search.json"  # of a study with a search
-TRIALS = "trials"  # its trials, beside study.toml
 
 # Limits of a report. Beyond them is an error that names the limit, or a part that is left out and listed on the page.
 # Reading

@@ -10,9 +10,10 @@ from byol_explore.config.presets import ABLATIONS, PRESETS
 from byol_explore.errors import UserError
 from byol_explore.report.load import Run, Runs
 from byol_explore.report.model import Block, Cell, Section, Table, Text
-from byol_explore.report.read_runs import SEARCH, read_study
+from byol_explore.report.read_runs import read_study
 from byol_explore.report.scores import none_if_nan
 from byol_explore.storage.metrics import to_float
+from byol_explore.storage.run_directory import SEARCH
 from byol_explore.utils.files import DAMAGE_ERRORS, read_json_object
 from byol_explore.utils.formatting import display_path, escape_unprintable, join_list, truncate
 

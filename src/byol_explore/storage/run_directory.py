@@ -21,6 +21,8 @@ from byol_explore.utils.formatting import one_line
 from byol_explore.utils.packages import versions
 from byol_explore.utils.validation import validate
 
+SEARCH = "search.json"  # of a study with a search
+TRIALS = "trials"  # its trials, beside study.toml
 FAILURE = "traceback.txt"
 _FAILURE_TITLE = "what ended this run of byol-explore\n\n"
 _CONFIG_FIELDS = {"env", "method", "seed", "runtime", "curiosity"}  # in every config.json of a run

@@ -24,9 +24,8 @@ import numpy as np
 
 from byol_explore.errors import DivergenceError
 from byol_explore.evaluation.scores import Interval, mean_score, stratified_interval
-from byol_explore.report.read_runs import SEARCH, TRIALS
 from byol_explore.storage.metrics import find_log, read_metrics, to_float
-from byol_explore.storage.run_directory import is_finished
+from byol_explore.storage.run_directory import SEARCH, TRIALS, is_finished
 from byol_explore.study.file import Study, Variant
 from byol_explore.study.plan import PlannedRun, plan_runs, plan_trials
 from byol_explore.study.progress import read_failures

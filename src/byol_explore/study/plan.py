@@ -14,7 +14,7 @@ from byol_explore.config.sections import DistributedConfig
 from byol_explore.envs.names import is_external
 from byol_explore.errors import UserError, unknown_name
 from byol_explore.registry import require_consent
-from byol_explore.report.read_runs import TRIALS
+from byol_explore.storage.run_directory import TRIALS
 from byol_explore.study.file import MAX_SEEDS, Study, Variant
 
 

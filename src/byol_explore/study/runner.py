@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from byol_explore.errors import UserError
-from byol_explore.report.read_runs import SEARCH
+from byol_explore.storage.run_directory import SEARCH
 from byol_explore.study.choice import Selection, diverged_runs, is_final_failure
 from byol_explore.study.file import Study, describe_difference, read_study
 from byol_explore.study.launchers import Launcher, LocalProcesses, RunHandle, check_parallel

@@ -27,8 +27,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-
 from byol_explore.config.overrides import convert_value, field_types
 from byol_explore.errors import UserError, unknown_name
 
@@ -110,6 +108,8 @@ def stratified(ranges: Ranges, count: int, seed: int) -> list[Values]:
 
     The values of a setting depend on its name, its range, `count` and `seed`, and on no other setting.
     """
+    import numpy as np  # the help of the command needs none
+
     columns = {}
     for name, values in ranges.items():
         random = np.random.default_rng([seed, zlib.crc32(name.encode())])
