@@ -49,7 +49,7 @@ def pack_stream(
       rollout: [T, N, ...], with an `Action`.
       position: [N, ...] where the streams continue.
       max_episode_ends: E, ends of episodes of one environment that get a slot of their own for the last observation.
-        The transition to the last observation of any further episode is masked.
+        The transition to the last observation of any further episode is masked. A discontinuity takes a slot too.
       last_obs: [N, ...] observations after the rollout, if `rollout.next_obs` is None: no last observation of an
         episode is known then, and all transitions that end one are masked.
     Returns:
@@ -98,7 +98,7 @@ def _shift(x: Array, last: Array) -> Array:
 
 
 def _replace_nonfinite(observation: PyTree) -> tuple[PyTree, Array]:
-    """Replace NaN and infinities in observations [T, N, ...] by 0. Returns them and the mask [T, N] of the changed."""
+    """Replace NaN and infinities in observations [T, N, ...] by 0. Returns them and the mask [T, N] of changes."""
     leaves = [x for x in jax.tree.leaves(observation) if jnp.issubdtype(x.dtype, jnp.floating)]
     shape = jax.tree.leaves(observation)[0].shape[:2]
     bad = sum((~_all_per_env(jnp.isfinite(x)) for x in leaves), start=jnp.zeros(shape, bool))
@@ -137,7 +137,7 @@ def _gather_slots(before: Array, after: Array, source: Array) -> Array:
 
 
 def cut_sequences(sequence: SequenceBatch, steps: int, count: int) -> SequenceBatch:
-    """Cut streams into sequences that overlap by one observation; what they lack at the end is padding.
+    """Cut streams into sequences that overlap by one observation; the last one is padded.
 
     Args:
       sequence: [slots, N, ...] with `padding`.

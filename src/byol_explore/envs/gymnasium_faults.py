@@ -1,4 +1,4 @@
-"""A wrapper that makes a faulty Gymnasium environment anew. Worker processes import this without JAX."""
+"""A wrapper that restarts a faulty Gymnasium environment. Worker processes import this without JAX."""
 
 import math
 import traceback
@@ -18,10 +18,10 @@ Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
 class RestartOnFault(gymnasium.Wrapper):
-    """Answers a fault of its environment with the first observation of a new one, and the fault in the infos.
+    """Restarts a faulty environment: returns the first observation of a new one, with the fault in the infos.
 
-    A fault is an exception, an observation of another shape, or a number that is not finite. The step has no reward and
-    no end; `GymnasiumVectorEnv` makes it the first step of an episode, so that the one with the fault is masked.
+    A fault is an exception, an observation of another shape, or a number that is not finite. That step has
+    reward 0 and ends no episode; `GymnasiumVectorEnv` makes it the first of an episode, so that the fault is masked.
 
     Args:
       env: environment that `make` has made.
@@ -57,7 +57,7 @@ class RestartOnFault(gymnasium.Wrapper):
             raise ValueError(problem)
 
     def _restart(self, error: BaseException) -> tuple[Any, dict[str, Any]]:
-        """Make the environment anew. Returns its first observation; raises the fault if the new one has one too."""
+        """Restart the environment. Returns its first observation; raises if the new one is faulty too."""
         self._faults += 1
         close_in_time(self.env)
         try:

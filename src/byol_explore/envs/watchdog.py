@@ -4,8 +4,8 @@ Environments outside jit may raise, return a wrong shape, or never return. They 
 a `Watchdog` records the pending call. The thread that needs the results waits in `wait_until`, which raises when one
 call takes too long: that thread stays free, receives every signal, and can save everything learned so far.
 
-A fault of an environment costs its episode. It is made anew: alone if its vector environment can do that
-(`HostVectorEnv.pop_faults`), else together with its batch. `Watchdog` counts and limits that.
+A fault costs the episode, not the run: the environment is restarted, alone if its vector environment supports that
+(`HostVectorEnv.pop_faults`), else with its batch. `Watchdog` counts and limits restarts.
 
 Not covered: extension code that hangs while it holds the GIL, and `os._exit`. Environments in processes of their own
 (Atari, Gymnasium's async vectorization) can do neither to this process.
@@ -41,7 +41,7 @@ class StopStepping(Exception):
 
 
 class EnvironmentFault(EnvironmentFailure):
-    """A failure that an environment which is made anew may not have."""
+    """A failure that restarting the environment may fix."""
 
 
 class PendingCall(NamedTuple):
@@ -79,7 +79,7 @@ class Watchdog:
         # Count polls instead of reading the clock: the time for which this process was suspended does not count.
         pending, waited = None, 0.0
         while not is_done(POLL_SECONDS):
-            # Read it once: a call that ends between two reads would hand its time to the next one.
+            # Read once: two different calls must not be counted as one.
             before, pending = pending, self._pending
             waited = waited + POLL_SECONDS if pending is before else 0.0
             if pending is not None and waited >= pending.timeout:
@@ -126,12 +126,12 @@ class Watchdog:
         return tuple(warnings)
 
     def pop_restarts(self) -> int:
-        """Return the number of environments that were made anew since the last call."""
+        """Return the number of environments that were restarted since the last call."""
         count, self._popped_restarts = self.restarts - self._popped_restarts, self.restarts
         return count
 
     def count_restart(self, fault: EnvironmentFault) -> None:
-        """Count an environment that is made anew, and warn; raise an EnvironmentFailure if there were too many."""
+        """Count a restart and warn; raise an EnvironmentFailure beyond `max_restarts`."""
         if self.restarts >= self.max_restarts:
             before = f"; {self.restarts} were made anew before (runtime.max_env_restarts allows more)"
             failure = EnvironmentFailure(f"{fault}{before if self.restarts else ''}")
@@ -148,18 +148,18 @@ class Watchdog:
         return vector_env
 
     def forget(self, vector_env: HostVectorEnv) -> None:
-        """Let another vector environment take the place of one whose processes have ended."""
+        """Stop tracking a vector environment whose processes have ended."""
         self._vector_envs = [each for each in self._vector_envs if each is not vector_env]
 
     def call(self, env: str, operation: str, function: Callable[..., T], *arguments: Any, factor: float = 1.0) -> T:
-        """Call an environment. All exceptions but UserError become a one-line EnvironmentFailure.
+        """Call an environment. Any exception but a UserError becomes an EnvironmentFault of one line.
 
         Args:
           env: name of the environment.
           operation: what the call does, for messages.
           function: called with `arguments`.
           arguments: of the function.
-          factor: the call may take this many times the limit of a step.
+          factor: multiplies the time limit of a step.
         """
         self._pending = PendingCall(env, operation, factor * self.limit, threading.get_ident())
         try:
@@ -240,7 +240,7 @@ class WatchedVectorEnv(HostVectorEnv):
             return self._restart()
 
     def _restart(self) -> TimeStep:
-        """Make all environments of the batch anew: their episodes have no end, and their transitions are masked."""
+        """Restart all environments of the batch: episodes are cut off, and transitions across the restart masked."""
         with contextlib.suppress(Exception):  # its processes may be gone
             self._vector_env.abort()
         close_in_time(self._vector_env)

@@ -1,7 +1,7 @@
 """Scores of the trials of a search, the choice of the best, and its files: search.json, search.csv and chosen.toml.
 
-A run is solved at the first line of its log with a success of `search.success_rate` in every task, once as many
-episodes have ended as the windows hold. Trials rank by
+A run is solved at the first line of its log with a success of `search.success_rate` in every task, once all
+episode windows are full. Trials rank by
 
 1. the number of solved runs, more first;
 2. the mean steps until runs are solved, where an unsolved run counts with all its steps;
@@ -59,7 +59,7 @@ class TrialScore(NamedTuple):
 
 
 def read_score(run: PlannedRun, directory: Path, success_rate: float, diverged: Collection[str]) -> RunScore | None:
-    """Return the score of a run; None if it has not ended, or its files cannot be read."""
+    """Return the score of a run: the lowest if it diverged; None if it has not ended or cannot be read."""
     place, total = run.directory(directory), run.config.total_steps
     try:
         summary = read_json_object(place, "summary.json")
@@ -85,13 +85,13 @@ def _solved_at(rows: Sequence[Mapping[str, Any]], success_rate: float, window: i
 
 
 def score_trial(scores: Sequence[RunScore]) -> TrialScore:
-    """Return the score of a trial whose runs have these."""
+    """Combine the scores of a trial's runs."""
     means = (float(np.mean([getattr(score, name) for score in scores])) for name in RunScore._fields[1:])
     return TrialScore(len(scores), sum(score.solved_at is not None for score in scores), *means)
 
 
 def choose(trials: Sequence[TrialScore | None]) -> int | None:
-    """Return the number of the best trial; None as long as one has no score."""
+    """Return the number of the best trial; None until all trials have a score."""
     if any(trial is None for trial in trials):
         return None
     return min(range(len(trials)), key=lambda number: (trials[number].rank, number))  # pyright: ignore[reportOptionalMemberAccess]
@@ -109,7 +109,7 @@ def diverged_runs(directory: Path) -> set[str]:
 
 
 class Selection:
-    """The trials of a study with [search], and the choices that its runs have decided."""
+    """The trials of a study with [search], and the chosen trial of each variant whose trials have ended."""
 
     def __init__(self, study: Study, directory: Path) -> None:
         assert study.search is not None
@@ -122,7 +122,7 @@ class Selection:
         return plan_runs(self.study, only=only, chosen=self.chosen(diverged))
 
     def chosen(self, diverged: Collection[str]) -> dict[str, int]:
-        """Return the number of the chosen trial by variant, without those that have no choice yet."""
+        """Return the number of the best trial by variant, for variants whose trials all have scores."""
         choices = {name: choose(self.trial_scores(name, diverged)) for name in self._trials}
         return {name: number for name, number in choices.items() if number is not None}
 
@@ -148,7 +148,7 @@ class Selection:
         return self._scores[run.name]
 
     def write(self, diverged: Collection[str]) -> None:
-        """Write search.json, search.csv and chosen.toml, from what the runs have decided so far."""
+        """Write search.json, search.csv and chosen.toml, from the runs that have ended."""
         data = self.summary(diverged)
         atomic_write(self.directory / SEARCH, json.dumps(data, indent=1, allow_nan=False) + "\n")
         atomic_write(self.directory / "search.csv", _csv(data))
@@ -191,7 +191,7 @@ class Selection:
         known = [score for score in scores if score is not None]
         if len(known) < len(scores):
             return None
-        seeds = len(self.search.report_seeds)  # runs of a seed stand together
+        seeds = len(self.search.report_seeds)  # runs are ordered by seed
         parts = {name: [getattr(score, name) for score in known] for name in RunScore._fields[1:]}
         intervals = {
             name: _interval(np.reshape(values, (seeds, -1)))._asdict() if np.isfinite(values).all() else None
@@ -201,7 +201,7 @@ class Selection:
 
 
 def write_search_results(study: Study, directory: Path) -> None:
-    """Write the files of a study's search again; nothing for a study without one."""
+    """Rewrite the search files of a study; no-op without [search]."""
     if study.search is not None:
         Selection(study, directory).write(diverged_runs(directory))
 

@@ -7,18 +7,18 @@ seeds = [0, 1]                  # every trial runs on these
 report_seeds = [5, 6, 7, 8, 9]  # the chosen trial of every variant runs on these
 tasks = ["rooms-4"]             # to choose on; default: the tasks of the study, on which it reports
 success_rate = 0.95             # a run is solved from its first log line with this success over a full window
-draw_seed = 0                   # of the drawn values
+draw_seed = 0                   # seed of the drawn values
 
 [search.ranges]                 # the same for every variant, by dotted setting
 curiosity.mixing = { log-uniform = [0.003, 1.0] }
 agent.gamma = { uniform = [0.9, 0.999] }
 agent.entropy_weight = { choice = [0.0, 0.001, 0.005, 0.01] }
 
-[search.own.icm]                # at most two of a variant's own, by its name
+[search.own.icm]                # at most two more settings for this variant alone
 curiosity.prioritize = { choice = [true, false] }
 
-Every setting's values are stratified: n trials have one value in each n-th part of its range. Equal trials of two
-variants have equal values of the common settings.
+With n trials each setting has one value in each n-th of its range. Trial i has the same common settings in every
+variant.
 """
 
 import math
@@ -40,13 +40,13 @@ class Range(Protocol):
     """The values of a setting that trials may have."""
 
     def value_at(self, share: float) -> Any:
-        """Return the value at a place of the range, from 0 to below 1."""
+        """Return the value at a quantile of the range, in [0, 1)."""
         ...
 
 
 @dataclass(frozen=True)
 class Uniform(Range):
-    """Numbers between two, evenly, or evenly in their logarithms."""
+    """Uniform or log-uniform numbers between two bounds."""
 
     low: float
     high: float
@@ -66,7 +66,7 @@ class Uniform(Range):
 
 @dataclass(frozen=True)
 class Choice(Range):
-    """Some values, equally often."""
+    """One of some values, with equal probability."""
 
     values: tuple[Any, ...]
 
@@ -76,7 +76,7 @@ class Choice(Range):
 
 Ranges = Mapping[str, Range]  # by dotted setting
 Values = dict[str, Any]  # of a trial, by dotted setting
-Sampler = Callable[[Ranges, int], list[Values]]  # draws a number of trials
+Sampler = Callable[[Ranges, int], list[Values]]  # draws the settings of `count` trials
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ class Search:
     report_seeds: tuple[int, ...]
     ranges: dict[str, Range]
     own: dict[str, dict[str, Range]] = field(default_factory=dict)  # by variant
-    tasks: tuple[str, ...] | None = None  # None chooses on the study's
+    tasks: tuple[str, ...] | None = None  # None: the tasks of the study
     success_rate: float = 0.95
     draw_seed: int = 0
 
     def values_of(self, variant: str, sampler: Sampler | None = None) -> list[Values]:
-        """Return the changed settings of every trial of a variant; none are changed in the first.
+        """Return the settings that each trial of a variant changes; trial 0 changes none.
 
         Args:
           variant: its name.
@@ -108,7 +108,7 @@ def stratified(ranges: Ranges, count: int, seed: int) -> list[Values]:
 
     The values of a setting depend on its name, its range, `count` and `seed`, and on no other setting.
     """
-    import numpy as np  # the help of the command needs none
+    import numpy as np  # lazy: --help must not load NumPy
 
     columns = {}
     for name, values in ranges.items():

@@ -1,7 +1,7 @@
 """Atomic writes, checksums, atomic directories, directory lock, safe reads inside a run directory.
 
 A run directory may be damaged or come from another person. Safe reads take regular files inside the directory only: a
-link out of it could carry any file of this machine into a published page, and reading a pipe could last for ever.
+link out of it could carry any file of this machine into a published page, and reading a pipe could block forever.
 """
 
 import contextlib
@@ -24,14 +24,14 @@ def temporary_path(path: Path) -> Path:
 
 
 def atomic_write(path: Path, content: str | bytes) -> None:
-    """Write a file and sync it to the disk, so that a power failure leaves it or the old one, never a part."""
+    """Write a file and sync it to the disk, so that a power failure leaves the old or the new file, never a part."""
     try:
         with temporary_path(path).open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary_path(path).replace(path)
-    except OSError:  # the disk is full
+    except OSError:  # such as a full disk
         temporary_path(path).unlink(missing_ok=True)
         raise
 
@@ -213,7 +213,7 @@ def read_json_object(directory: Path, name: str, max_bytes: int = MAX_BYTES) -> 
 
 @contextlib.contextmanager
 def atomic_directory(target: Path) -> Iterator[Path]:
-    """Yield a path to write a directory to, which then replaces the target; a UserError if the disk refuses."""
+    """Yield a path to write a directory to, which then replaces the target; a UserError if it cannot be written."""
     place = target.resolve()  # "." cannot be renamed
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -18,9 +18,9 @@ def short_number(number: float) -> str:
 
 def duration(seconds: float) -> str:
     if seconds < 60:
-        return f"{seconds:.0f} seconds"
+        return plural(round(seconds), "second")
     if seconds < 2 * 3600:
-        return f"{seconds / 60:.0f} minutes"
+        return plural(round(seconds / 60), "minute")
     return f"{seconds / 3600:,.1f} hours"
 
 
@@ -36,12 +36,12 @@ def join_list(items: Sequence[str], max_items: int = 12) -> str:
 
 
 def escape_unprintable(text: object) -> str:
-    """Write a text in one line: line breaks and other unprintable characters as Python's escapes."""
+    """Escape line breaks and other unprintable characters as Python does."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(text))
 
 
 def truncate(text: object, length: int = 200) -> str:
-    """Write the beginning of a text in one line."""
+    """Escape a text and cut it at `length`."""
     shown = escape_unprintable(text)
     return shown if len(shown) <= length else f"{shown[: length - 1]}…"
 

@@ -18,8 +18,7 @@ _SIGNALS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, _HANG_UP) 
 class SignalGuard:
     """Records the first signal; the second one stops the process at once.
 
-    If the process still runs `GRACE` seconds after the second signal, because it waits or computes outside of Python's
-    reach, it is ended.
+    If the process still runs `GRACE` seconds later, because native code blocks Python's handlers, it is ended.
     """
 
     class StoppedBySignal(Exception):
@@ -90,14 +89,14 @@ def _detach_terminal() -> None:
 
 
 def exit_on_sigint() -> contextlib.AbstractContextManager[None]:
-    """End the process on Ctrl-C, without a traceback: for the time in which modules are loaded."""
+    """End the process on Ctrl-C without a traceback; for use during imports."""
     return sigint_handler(_exit)
 
 
 class CommandInterrupt:
     """Ends a command on Ctrl-C: by a KeyboardInterrupt, so that it can clean up, or at once.
 
-    At once ends the second Ctrl-C, and one while modules are imported, where the exception would become another one.
+    The second Ctrl-C ends it at once. So does one during an import, where KeyboardInterrupt may become another error.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Optional extras and their one-line errors; versions of installed packages; the cache of programs that XLA compiled.
+"""Optional extras and their one-line errors; versions of installed packages; the compilation cache.
 
 The core has the equations, networks, curiosity, learner and runtimes, on probe worlds and Gymnasium's environments.
 Code that needs a package of an extra imports it where it is used, inside `require_extra`.
@@ -54,7 +54,7 @@ def require_extra(what: str) -> Iterator[None]:
 
 
 def missing_extras() -> list[str]:
-    """Return the extras of which a module is not installed."""
+    """Return the extras with a missing module."""
     return [extra for extra, modules in EXTRAS.items() if not all(map(find_spec, modules))]
 
 
@@ -114,7 +114,7 @@ def cache_dir() -> Path:
 
 
 def enable_compilation_cache() -> None:
-    """Keep compiled programs, unless the user has set a cache of their own."""
+    """Enable JAX's persistent compilation cache, unless the user has configured one."""
     import jax
 
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
