@@ -16,9 +16,10 @@ from byol_explore.doctor.diagnose import diagnose
 from byol_explore.envs.gymnasium_env import GymnasiumEnv
 from byol_explore.envs.gymnasium_spaces import hash_tokens, minigrid_symbol_counts
 from byol_explore.evaluation.trained_agent import evaluate
+from byol_explore.report import figures
 from byol_explore.spaces import ActionSpec, Grid, Tokens, Vector
 from byol_explore.storage.metrics import read_metrics
-from byol_explore.training import loop, train
+from byol_explore.training import train
 from byol_explore.types import Action
 from envs.scripted import open_batch
 
@@ -79,7 +80,7 @@ def test_other_environments_have_no_symbols() -> None:
 
 def trained(directory: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Path:
     """Train a short run; its directory names external code."""
-    monkeypatch.setattr(loop, "draw_curves", lambda directory: None)
+    monkeypatch.setattr(figures, "draw_curves", lambda directory: None)
     monkeypatch.setenv("BYOL_EXPLORE_TRUST", "1")
     config = Config(
         env=f"gymnasium:{DOOR_KEY}", steps=400, network=NETWORK, curiosity=CuriosityConfig(horizon=2),

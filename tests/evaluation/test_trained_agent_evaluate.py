@@ -334,7 +334,10 @@ def test_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path, directory: P
 
 @pytest.mark.parametrize("checkpoint", ["11", "newest", "-10", ""])
 def test_unknown_checkpoint_error_lists_the_known_ones(directory: Path, checkpoint: str) -> None:
-    with pytest.raises(UserError, match=f"unknown checkpoint '{checkpoint}'; choose from: last, best, 10, 20, 30"):
+    with pytest.raises(
+        UserError,
+        match=rf"unknown checkpoint '{checkpoint}'( \(did you mean \w+\?\))?; choose from: last, best, 10, 20, 30",
+    ):
         evaluate(directory, checkpoint=checkpoint)
 
 

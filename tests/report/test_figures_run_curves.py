@@ -39,7 +39,7 @@ def test_curves_png_shows_every_metric(tmp_path: Path, monkeypatch: pytest.Monke
     assert drawn["kl"] == [(10, 0.5), (20, 3.0)]
     with Image.open(tmp_path / "curves.png") as picture:
         assert picture.format == "PNG"
-        assert picture.size == (1600, 1500)
+        assert picture.size == (1600, 1800)
         assert len(np.unique(np.asarray(picture.convert("L")))) > 10
     assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "metrics.jsonl"}
 
@@ -50,6 +50,7 @@ def test_metrics_without_values_have_no_panel(tmp_path: Path) -> None:
         "evaluation_return_max",
         "rooms_visited",
         "policy_lag",
+        "env_restarts",
         "learner_idle_fraction",
         "actor_idle_fraction",
     )

@@ -217,7 +217,11 @@ def test_random_tasks_change_the_level_on_the_same_server() -> None:
 @pytest.mark.parametrize(
     ("task", "settings", "message"),
     [
-        ("bridge", {"servers": ("localhost:1",)}, "unknown task of dm-hard-eight 'bridge'; choose from: drawbridge, "),
+        (
+            "bridge",
+            {"servers": ("localhost:1",)},
+            "unknown task of dm-hard-eight 'bridge' (did you mean drawbridge?); choose from: drawbridge, ",
+        ),
         (
             "wall-sensor",
             {},
