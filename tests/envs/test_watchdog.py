@@ -60,7 +60,7 @@ def test_user_errors_pass_unchanged() -> None:
 # Restarts
 
 
-def test_a_faulty_batch_is_made_anew_as_often_as_allowed() -> None:
+def test_a_faulty_batch_is_restarted_as_often_as_allowed() -> None:
     faults = {2: ValueError("two"), 5: SystemExit(0), 6: OSError("six"), 9: ValueError("nine")}
     total = iter(range(100))
 
@@ -78,15 +78,15 @@ def test_a_faulty_batch_is_made_anew_as_often_as_allowed() -> None:
         assert index not in (2, 5, 6) or not (step.reward.any() or step.is_last.any())
     assert len({each.seed for each in scripted.batches}) == len(scripted.batches) == 4, "new seeds"
     assert (watchdog.pop_restarts(), watchdog.pop_restarts()) == (3, 0)
-    warning = "environment 'scripted' failed in step 6: SystemExit: 0; made anew (2 of 3 times)"
+    warning = "environment 'scripted' failed in step 6: SystemExit: 0; restarted (2 of 3 times)"
     assert watchdog.pop_warnings()[1] == warning
-    words = "failed in step 10: ValueError: nine; 3 were made anew before (runtime.max_env_restarts allows more)"
+    words = "failed in step 10: ValueError: nine; 3 were restarted before (runtime.max_env_restarts allows more)"
     with pytest.raises(EnvironmentFailure, match=re.escape(words)) as raised:
         act(batch)
     assert raised.value.__cause__ is faults[9]
 
 
-def test_an_environment_that_cannot_be_made_anew_ends_the_run() -> None:
+def test_an_environment_that_cannot_be_restarted_ends_the_run() -> None:
     def hook(event: str, count: int) -> None:
         if (event, count) in (("step", 1), ("batch", 1)):
             raise ValueError(event)

@@ -301,7 +301,7 @@ def test_a_run_survives_faulty_environments(tmp_path: Path) -> None:
     [loaded] = load_runs(directory).runs
     assert loaded.env_restarts == 2
     text = str(build_report(directory).sections[0])
-    assert f"Environments that were made anew after faults: 2 in {directory.name}." in text
+    assert f"Environments that were restarted after faults: 2 in {directory.name}." in text
 
 
 def test_hang_in_the_middle_of_a_dispatch_saves_what_was_learned(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ class RuntimeConfig:
     their actor is started again, with actor_backend ray)."""
     max_env_restarts: NonNegative[int] = 20
     """How often environments outside jit that raise, end their process, or return a wrong shape or a number that is not
-    finite are made anew, in each actor and session; one more fault ends the run (or starts the actor again, with
+    finite are restarted, in each actor and session; one more fault ends the run (or starts the actor again, with
     actor_backend ray)."""
     actor_backend: Annotated[str, OneOf(ACTOR_BACKENDS)] = "threads"
     """Where environments outside jit run: in threads of this process (threads), or in processes of their own

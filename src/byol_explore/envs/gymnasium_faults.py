@@ -88,7 +88,7 @@ def describe_problem(observation: Any, space: Space[Any]) -> str | None:
 
 
 def read_faults(infos: dict[str, Any], num_envs: int) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Return which environments [E] of a batch were made anew, and the fault and the traceback of each."""
+    """Return which environments [E] of a batch were restarted, and the fault and the traceback of each."""
     restarted = np.asarray(infos.get(f"_{FAULT}", np.zeros(num_envs, bool)), bool)
     faults = [
         (f"environment {index} of the batch: {infos[FAULT][index]}", str(infos[TRACE][index]))

@@ -201,7 +201,7 @@ class TimeStepBuilder:
           terminated: [E].
           truncated: [E].
           success: [E] 1, 0 or UNKNOWN_SUCCESS; used where episodes end.
-          restarted: [E] environments that were made anew after a fault: this step is the first of an episode, so that
+          restarted: [E] environments that were restarted after a fault: this step is the first of an episode, so that
             the transition to it is masked, and their last episode has no end and is not counted.
         """
         if restarted is not None:

@@ -183,7 +183,7 @@ class HostVectorEnv(ABC):
         return []
 
     def pop_faults(self) -> list[tuple[str, str]]:
-        """Return line and traceback of each environment that was made anew after a fault, since the last call."""
+        """Return line and traceback of each environment that was restarted after a fault, since the last call."""
         return []
 
     def abort(self) -> None:  # noqa: B027

@@ -133,12 +133,12 @@ class Watchdog:
     def count_restart(self, fault: EnvironmentFault) -> None:
         """Count a restart and warn; raise an EnvironmentFailure beyond `max_restarts`."""
         if self.restarts >= self.max_restarts:
-            before = f"; {self.restarts} were made anew before (runtime.max_env_restarts allows more)"
+            before = f"; {self.restarts} were restarted before (runtime.max_env_restarts allows more)"
             failure = EnvironmentFailure(f"{fault}{before if self.restarts else ''}")
             failure.__notes__ = getattr(fault, "__notes__", [])
             raise failure from fault.__cause__
         self.restarts += 1
-        self._warnings.append(f"{fault}; made anew ({self.restarts} of {self.max_restarts} times)")
+        self._warnings.append(f"{fault}; restarted ({self.restarts} of {self.max_restarts} times)")
 
     def start_env(self, spec: EnvSpec, start: Callable[..., VectorEnvT], *arguments: Any) -> VectorEnvT:
         """Return `start(*arguments)`, a vector environment that `abort` ends too."""

@@ -62,7 +62,7 @@ class Run(NamedTuple):
 
     @property
     def env_restarts(self) -> int:
-        """Return how many environments were made anew after faults."""
+        """Return how many environments were restarted after faults."""
         return int(np.fmax.reduce(self.log.columns["env_restarts"], initial=0.0))
 
     @property

@@ -59,7 +59,7 @@ def headline_section(runs: Runs, outcomes: Outcomes) -> Section:
     faulty = [run for run in runs.runs if run.env_restarts]
     restarts = [f"{run.env_restarts:,} in {display_path(run.directory, run.root)}" for run in faulty]
     if restarts:
-        paragraphs.append(f"Environments that were made anew after faults: {join_list(restarts)}.")
+        paragraphs.append(f"Environments that were restarted after faults: {join_list(restarts)}.")
     if runs.damage:
         paragraphs.append(f"Damaged: {join_list(runs.damage)}.")
     if not outcomes:

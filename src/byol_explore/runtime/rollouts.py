@@ -29,7 +29,7 @@ class Rollout(NamedTuple):
     act_seconds: float  # spent on choosing actions
     warnings: tuple[str, ...] = ()  # about time steps of environments
     stages_reached: np.ndarray | None = None  # [T-1, E, J] stages of the episode so far; None without stages
-    env_restarts: int = 0  # environments that were made anew after a fault
+    env_restarts: int = 0  # environments that were restarted after a fault
 
 
 def merge_rollouts(parts: Sequence[Rollout]) -> Rollout:

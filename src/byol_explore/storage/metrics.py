@@ -138,7 +138,7 @@ SHARE = (0.0, 1.0)
 STEPS = Metric("steps", "Environment steps", "environment steps")  # the horizontal axis of all others
 ELAPSED = Metric("elapsed_seconds", "Time of training", "seconds")
 
-RESTARTS = Metric("env_restarts", "Environments made anew after faults", "environments", higher_means="more faults")
+RESTARTS = Metric("env_restarts", "Restarted environments", "environments", higher_means="more faults")
 SUCCESS = Metric("success_rate", "Success", "success", SHARE, higher_means="better", console_format="success {:.2f}")
 
 METRICS = (

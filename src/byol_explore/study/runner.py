@@ -102,7 +102,7 @@ class _Runner:
         self.chosen = [run.name for run in chosen]
         failures, damage = read_failures(directory / "study.json")
         if damage:
-            self.display.message(f"{damage}; it is written anew, and runs that had failed count as pending")
+            self.display.message(f"{damage}; it is rewritten, and runs that had failed count as pending")
         for name, failure in failures.items():
             is_kept = name not in self.chosen or is_final_failure(name, failure["exit_code"])
             if is_kept and name in self.states and self.states[name].state != "done":
