@@ -5,10 +5,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
+from byol_explore.envs.watchdog import Watchdog
 from byol_explore.errors import EnvironmentFailure
+from byol_explore.runtime.actor_threads import ActorThread, ParameterStore
 from byol_explore.runtime.base import DispatchOutput
 from byol_explore.runtime.sebulba import Sebulba, SebulbaState
 from host_worlds import (
@@ -245,3 +248,11 @@ def test_synchronous_acts_only_on_request_and_closes_its_environments() -> None:
     runtime.close()
     assert [batch.closed for batch in world.batches] == [1, 1]
     assert [batch.count for batch in world.batches] == [2 * STEPS, 2 * STEPS]
+
+
+def test_no_private_attribute_of_threads_is_replaced() -> None:
+    """Python's Thread keeps its state in attributes such as `_is_stopped`: `join` and `is_alive` read them."""
+    make: Any = None  # it is not started
+    thread = ActorThread(make, Watchdog(1.0), ParameterStore([]), jax.devices()[0], 1, on_request=True)
+    for name, value in vars(threading.Thread(daemon=True)).items():
+        assert type(getattr(thread, name)) is type(value), name

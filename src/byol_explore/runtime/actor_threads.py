@@ -121,7 +121,7 @@ class ActorThread(threading.Thread):
         self._queue: queue.Queue[Rollout] = queue.Queue(capacity)
         self._is_made = threading.Event()
         self._requests = threading.Semaphore(0) if on_request else None
-        self._is_stopped = threading.Event()
+        self._stop_requested = threading.Event()
         self._is_abandoned = False  # it hangs, or waiting for it was interrupted
 
     def run(self) -> None:
@@ -144,11 +144,11 @@ class ActorThread(threading.Thread):
         """Wait for a request if it acts on request. Returns False after `stop`."""
         if self._requests is not None:
             self._requests.acquire()
-        return not self._is_stopped.is_set()
+        return not self._stop_requested.is_set()
 
     def _push(self, rollout: Rollout) -> None:
         began = time.perf_counter()
-        while not self._is_stopped.is_set():
+        while not self._stop_requested.is_set():
             try:
                 self._queue.put(rollout, timeout=POLL_SECONDS)
                 break
@@ -192,7 +192,7 @@ class ActorThread(threading.Thread):
 
     def stop(self) -> None:
         """Allow no further step."""
-        self._is_stopped.set()
+        self._stop_requested.set()
         self.watchdog.stop()
         if self._requests is not None:
             self._requests.release()
