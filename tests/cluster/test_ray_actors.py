@@ -118,7 +118,7 @@ def test_repeated_failures_end_the_run_with_one_line(monkeypatch: pytest.MonkeyP
     with pytest.raises(EnvironmentFailure) as raised:
         play(runtime, 1)
     assert str(raised.value).startswith("the only actor failed 2 times in a row; the last failure: ")
-    assert "failed in step 2: ValueError: " in str(raised.value)
+    assert "failed in step 2: environment 0 of the batch: ValueError: injected fault" in str(raised.value)
     assert dict(runtime.source.pop_counters()) == {
         **NO_FAULTS, "actor_faults": 2, "actor_restarts": 1, "actors_abandoned": 1,
     }  # fmt: skip
