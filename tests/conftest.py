@@ -37,7 +37,10 @@ if importlib.util.find_spec("byol_explore_native") is None:
     collect_ignore.append("native")  # `make test-native` builds it
 
 XLA_FLAG = "--xla_cpu_use_fusion_emitters=false"
-LONGEST = ("test_learner_probes.py", "test_centering_warmup.py", "test_examples.py", "test_learner.py")
+LONGEST = (
+    "test_train_default_task.py", "test_supervised.py", "test_drills.py",  # of the slow tests
+    "test_learner_probes.py", "test_centering_warmup.py", "test_examples.py", "test_learner.py",
+)  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
