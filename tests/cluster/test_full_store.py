@@ -101,6 +101,8 @@ def dispatch(runtime: RayRun, state: SebulbaState, times: int) -> None:
 
 @pytest.mark.usefixtures("no_disk", "cluster")
 class TestFullStore:
+    # On a busy machine it may fail: an actor frees older parameters while the next ones wait for room, and they fit.
+    @pytest.mark.slow
     def test_run_continues_with_old_parameters_and_publishes_when_there_is_room(self) -> None:
         runtime = start(num_actors=2, num_envs=4)
         state, outputs = play(runtime, 2)
